@@ -1,0 +1,179 @@
+"""What a command line asks: words such as ``m=1``, ``a=1x4096``, ``--arch 90`` read into calls and devices."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import torch
+
+from tileops.manifest.paramtype import REFUSED
+from tileops.manifest.schema import Param
+from tileops.rules.callspec import CallSpec
+from tileops.rules.device import CUDA, NO_FACTS, DeviceFacts, boards, device_kind, read_facts, reference
+from tileops.rules.errors import BackendError, FactError, nearest
+from tileops.rules.expr import DTYPES
+from tileops.tools.usage import Parser, UsageError
+
+
+@attrs.frozen
+class Place:
+    """The device a question is about: torch's device, and its facts as stated or read."""
+
+    device: torch.device
+    facts: DeviceFacts
+
+    @property
+    def kind(self) -> str:
+        """Return the device kind that declarations name."""
+        return device_kind(self.device)
+
+
+def add_device_options(parser: Parser) -> None:
+    """Give a parser the options that say which device a question is about."""
+    parser.add_argument("--arch", help="ask about the reference board of this arch, such as 90")
+    parser.add_argument("--device", default=CUDA, help="the device type, or a device of this machine (default: cuda)")
+    parser.add_argument("--sm-count", type=int, help="number of SMs, in place of the reference board's")
+    parser.add_argument("--smem", type=int, help="shared memory that one block may use, in bytes")
+    parser.add_argument("--calibration", help="the board whose measurements apply, such as H200")
+
+
+def place(options: argparse.Namespace) -> Place:
+    """Return the device that the options name; raises UsageError for an unknown one, or none to ask about."""
+    try:
+        device = torch.device(options.device)
+    except RuntimeError as error:
+        raise UsageError(f"--device {options.device!r} is no torch device: {str(error).splitlines()[0]}") from error
+    kind = device_kind(device)
+    given = {
+        name: value
+        for name, value in (
+            ("calibration", options.calibration),
+            ("sm_count", options.sm_count),
+            ("smem_budget", options.smem),
+        )
+        if value is not None
+    }
+    try:
+        return Place(device, attrs.evolve(_facts(device, kind, options.arch, given), **given))
+    except (FactError, ValueError) as error:
+        raise UsageError(str(error)) from error
+
+
+def _facts(device: torch.device, kind: str, arch: str | None, given: Mapping[str, Any]) -> DeviceFacts:
+    if arch is not None:
+        return _stated_arch(kind, arch, given)
+    if kind != CUDA:
+        return read_facts(device)
+    if torch.cuda.is_available():
+        return read_facts(device)
+    raise UsageError(
+        f"there is no CUDA device here to ask about: say --arch N, one of {_listed(boards(kind))}, or --device cpu"
+    )
+
+
+def _stated_arch(kind: str, arch: str, given: Mapping[str, Any]) -> DeviceFacts:
+    known = boards(kind)
+    if not arch.isdecimal():
+        raise UsageError(f"--arch takes a number such as 90, got {arch!r}{nearest(arch, map(str, known))}")
+    number = int(arch)
+    if number in known:
+        return reference(number, kind)
+    if {"sm_count", "smem_budget"} <= given.keys():
+        return attrs.evolve(NO_FACTS, arch=number)
+    close = min(known, key=lambda other: (abs(other - number), other), default=None)
+    hint = f" (did you mean {close}?)" if close is not None else ""
+    raise UsageError(
+        f"no {kind} board of arch {number} is known{hint}; known: {_listed(known)}; "
+        "for another chip say --sm-count and --smem too"
+    )
+
+
+def _listed(archs: Iterable[int]) -> str:
+    return ", ".join(str(arch) for arch in sorted(archs)) or "none"
+
+
+def pairs(words: Sequence[str]) -> dict[str, str]:
+    """Read ``name=value`` words; raises UsageError for another form and for a name given twice."""
+    read: dict[str, str] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name:
+            raise UsageError(f"expected a fact as name=value, such as m=1, got {word!r}")
+        if name in read:
+            raise UsageError(f"{name} is given twice: {read[name]} and {text}")
+        read[name] = text
+    return read
+
+
+def call_of(
+    request: type[CallSpec], params: Mapping[str, Param], given: Mapping[str, str], where: Place
+) -> CallSpec:
+    """Make the call spec that the facts describe.
+
+    A fact that is not given takes the default of the manifest param of its name. Raises UsageError that names the
+    unknown fact with the nearest one, the facts that are missing, or the fact whose value is wrong.
+    """
+    kinds = request.kinds
+    for name in given:
+        if name not in kinds:
+            raise UsageError(
+                f"{request.__name__} has no fact {name!r}{nearest(name, kinds)}; its facts: {', '.join(kinds)}"
+            )
+    facts: dict[str, Any] = {}
+    missing = []
+    try:
+        for name, kind in kinds.items():
+            if name in given:
+                facts[name] = kind.read(given[name])
+            elif name in params and not params[name].required:
+                facts[name] = params[name].default
+            else:
+                missing.append(f"{name} ({kind.describe()})")
+        if missing:
+            raise UsageError(f"these facts of {request.__name__} are missing: {', '.join(missing)}")
+        return request(device=where.device, stated=where.facts, **facts)
+    except FactError as error:
+        raise UsageError(str(error)) from error
+
+
+def shape_of(name: str, text: str) -> tuple[int, ...]:
+    """Read a shape such as ``1x4096``; ``scalar`` is the shape of rank 0."""
+    if text == "scalar":
+        return ()
+    sizes = text.split("x")
+    if not all(size.isdecimal() for size in sizes):
+        raise UsageError(f"{name} takes a shape such as 1x4096, or scalar, got {text!r}")
+    return tuple(int(size) for size in sizes)
+
+
+def dtype_of(name: str, text: str) -> torch.dtype:
+    """Read a dtype by its torch name; raises UsageError with the nearest."""
+    if text not in DTYPES:
+        raise UsageError(f"{name} takes a dtype, got {text!r}{nearest(text, DTYPES)}")
+    return DTYPES[text]
+
+
+def param_of(param: Param, text: str) -> Any:
+    """Read the value of an op's param: ``false``, ``none``, ``1e-5``, ``2x3``, ``bfloat16``, a word."""
+    words = {"true": True, "false": False, "none": None}
+    candidates: list[Any] = [words[text.lower()]] if text.lower() in words else []
+    for read in (int, float):
+        try:
+            candidates.append(read(text))
+        except ValueError:
+            continue
+    if text and all(size.isdecimal() for size in text.split("x")):
+        candidates.append([int(size) for size in text.split("x")])
+    for candidate in (*candidates, text):
+        taken = param.type.from_plain(candidate)
+        if taken is not REFUSED:
+            return taken
+    raise UsageError(f"param {param.name} takes {param.type}, got {text!r}")
+
+
+def asked(error: BackendError) -> UsageError:
+    """Turn an error about the values of a question into a usage error."""
+    return UsageError(str(error))

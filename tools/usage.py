@@ -1,0 +1,45 @@
+"""The command lines' shared manners: one parser class, one error class, three exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from tileops.rules.errors import BackendError, nearest
+
+SERVED, NOT_SERVED, USAGE = 0, 1, 2
+
+
+class UsageError(Exception):
+    """Says what in a command line is not known or is missing, and what would be right."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Parses a command line; every mistake in it becomes a ``UsageError`` with the nearest valid option."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ``UsageError`` in place of argparse's exit."""
+        raise UsageError(message)
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Parse options and positional words in any order; raises UsageError."""
+        options, rest = self.parse_known_intermixed_args(list(argv))
+        if rest:
+            word = rest[0].partition("=")[0]
+            valid = [name for action in self._actions for name in action.option_strings]
+            raise UsageError(f"unknown option {word}{nearest(word, valid)}")
+        return options
+
+
+def report(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
+    """Run a command and return its exit status; a usage error is printed and gives 2, an error of the engine 1."""
+    try:
+        return command(argv)
+    except UsageError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return USAGE
+    except BackendError as problem:
+        print(f"{type(problem).__name__}: {problem}", file=sys.stderr)
+        return NOT_SERVED
