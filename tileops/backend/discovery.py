@@ -125,6 +125,9 @@ class Discovery:
             for owner in sorted(owners, key=_order):
                 if owner not in self._records:  # else an interrupted discovery loaded it
                     self._load(owner, owners[owner])
+            for record in self.failures():
+                # Another backend may have imported a failed one once more, as a dependency.
+                self._registry.forget(record.owner)
             self._done = True
         finally:
             self._running = False

@@ -283,7 +283,7 @@ class Registry:
 
 def _check_name(role: str, name: object) -> None:
     if not isinstance(name, str) or not name.strip():
-        raise BackendError(f"the name of a {role} is a non-empty string, got {name!r}", role=role, received=name)
+        raise BackendError(f"the name of the {role} is a non-empty string, got {name!r}", role=role, received=name)
 
 
 def _check_callable(what: str, value: object) -> None:

@@ -114,7 +114,7 @@ class TargetStage:
 
     def _ambiguity(self, op: str, device: torch.device, claiming: list[str]) -> AmbiguousTargetError:
         named = " and ".join(f"{name!r} ({self._registry.source(name)})" for name in claiming)
-        first = claiming[0]
+        first = next((name for name in claiming if self._registry.has_builder(op, name)), claiming[0])
         message = (
             f"{op} on {device}: {len(claiming)} targets claim this device: {named}. Pick one: {op}(target={first!r}) "
             f"for one op, tileops.backend.set_default_target({first!r}) for the process"
