@@ -1,0 +1,437 @@
+"""Call specs: the facts of one call that selection and building read, checked when the spec is made."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+
+import attrs
+import torch
+from attrs import field
+
+from tileops.rules.errors import DeclarationError, ExpressionError, FactError, RuleError, nearest
+from tileops.rules.evaluate import EVALUATION_ERRORS
+from tileops.rules.expr import Expression, parse
+from tileops.rules.facts import MISSING, Kind, choice, dim, dims, flag, integer, kind_of, number, read_pairs
+from tileops.rules.parser import RESERVED
+from tileops.rules.types import Type, show
+
+if TYPE_CHECKING:
+    from tileops.rules.device import DeviceFacts
+
+DEVICE_SCOPE: Mapping[str, Type] = MappingProxyType(
+    {
+        "arch": Type("int", low=-1),
+        "calibration": Type("str", optional=True),
+        "sm_count": Type("int", low=0),
+        "smem_budget": Type("int", low=0),
+    }
+)
+_settled: dict[object, torch.device] = {}
+_T = TypeVar("_T")
+
+
+@dataclass_transform(
+    kw_only_default=True, frozen_default=True, field_specifiers=(dim, integer, flag, choice, number, dims)
+)
+class _Fields:
+    """Tells type checkers that the annotations of a call spec are its arguments."""
+
+    __slots__ = ()
+
+
+@attrs.define(frozen=True, slots=True, init=False, eq=False, repr=False, kw_only=True)
+class CallSpec(_Fields):
+    """Stands above every call spec class; ``@call_spec`` completes one.
+
+    An instance is immutable. Equality and hash cover the declared facts and ``device``. The device facts (``arch``,
+    ``calibration``, ``sm_count``, ``smem_budget``) are those ``stated``, else they are read from the device once.
+    """
+
+    device: torch.device
+    stated: DeviceFacts | None = None
+    _key: tuple[Any, ...] = field(init=False)
+    _hash: int = field(init=False)
+    _read: DeviceFacts | None = field(init=False)
+
+    kinds: ClassVar[Mapping[str, Kind]] = MappingProxyType({})
+    invariants: ClassVar[tuple[Expression, ...]] = ()
+    derived: ClassVar[Mapping[str, Expression]] = MappingProxyType({})
+    scope: ClassVar[Mapping[str, Type]] = DEVICE_SCOPE
+
+    def __hash__(self) -> int:
+        """Return the hash, computed when the spec was made."""
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        """Compare class, device and declared facts."""
+        if self is other:
+            return True
+        if type(self) is not type(other):
+            return NotImplemented
+        return self._key == other._key
+
+    @property
+    def device_facts(self) -> DeviceFacts:
+        """Return the stated device facts, else those of the device, read once for this spec."""
+        if self.stated is not None:
+            return self.stated
+        if self._read is None:
+            from tileops.rules.device import read_facts  # the device layer may ask a backend: only when facts are read
+
+            object.__setattr__(self, "_read", read_facts(self.device))
+        assert self._read is not None, "read above"
+        return self._read
+
+    @property
+    def arch(self) -> int:
+        """Return the architecture (90 for compute capability 9.0), -1 where it is unknown."""
+        return self.device_facts.arch
+
+    @property
+    def calibration(self) -> str | None:
+        """Return the name of the board that tuning data may be keyed by, or None."""
+        return self.device_facts.calibration
+
+    @property
+    def sm_count(self) -> int:
+        """Return the number of multiprocessors, 0 where it is unknown."""
+        return self.device_facts.sm_count
+
+    @property
+    def smem_budget(self) -> int:
+        """Return the shared memory that one block may use in bytes, 0 where it is unknown."""
+        return self.device_facts.smem_budget
+
+    def facts(self) -> dict[str, Any]:
+        """Return the declared facts."""
+        return dict(zip(self.kinds, self._key[1:], strict=True))
+
+    def values(self) -> dict[str, Any]:
+        """Return all that an expression can read: declared, derived and device facts."""
+        known = self.facts()
+        for name in self.derived:
+            known[name] = getattr(self, name)
+        device = self.device_facts
+        known.update({name: getattr(device, name) for name in DEVICE_SCOPE})
+        return known
+
+    def replace(self: _S, **changes: Any) -> _S:
+        """Return a spec with some facts, ``device`` or ``stated`` changed; checked as a new one is."""
+        given: dict[str, Any] = {"device": self.device, "stated": self.stated, **self.facts(), **changes}
+        return type(self)(**given)
+
+    def text(self) -> str:
+        """Return the facts as the command line takes them: ``m=1 n=4096 dtype=bfloat16``."""
+        return " ".join(f"{name}={_plain(value)}" for name, value in self.facts().items())
+
+    def __repr__(self) -> str:
+        """Return the class, the device and the facts."""
+        facts = "".join(f", {name}={show(value)}" for name, value in self.facts().items())
+        stated = "" if self.stated is None else f", stated={self.stated!r}"
+        return f"{type(self).__name__}({self.device}{facts}{stated})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as class and facts: a hash holds within one process only."""
+        return _rebuild, (type(self), self.facts(), self.device, self.stated)
+
+    @classmethod
+    def read(cls: type[_S], texts: Iterable[str], *, device: str | torch.device, stated: Any = None) -> _S:
+        """Return the spec that texts like ``m=1`` describe; raises FactError with the nearest name or what is taken."""
+        given: dict[str, Any] = {"device": device, "stated": stated, **read_pairs(texts, cls.kinds)}
+        return cls(**given)
+
+    @classmethod
+    def content(cls) -> dict[str, Any]:
+        """Return all of the class that a proof depends on, as plain data: kinds, bounds, invariants, derived facts."""
+        return {
+            "name": cls.__name__,
+            "facts": {name: kind.content() for name, kind in cls.kinds.items()},
+            "invariants": [rule.text for rule in cls.invariants],
+            "derived": {name: rule.text for name, rule in cls.derived.items()},
+        }
+
+
+_S = TypeVar("_S", bound=CallSpec)
+_TAKEN = RESERVED | set(DEVICE_SCOPE) | {name for name in dir(CallSpec) if not name.startswith("_")}
+
+
+def call_spec(
+    *, invariants: Iterable[str] = (), derived: Mapping[str, str] | None = None
+) -> Callable[[type[_S]], type[_S]]:
+    """Complete a CallSpec class from its annotated facts.
+
+    ``invariants`` are conditions that every call meets; ``derived`` names further facts, each an expression over the
+    declared ones and those derived before it. Neither sees device facts. Raises DeclarationError for a fact without a
+    kind or with a name that is taken, ExpressionError for a rule that does not parse or type.
+    """
+
+    def complete(cls: type[_S]) -> type[_S]:
+        if not (isinstance(cls, type) and issubclass(cls, CallSpec)):
+            raise DeclarationError(f"@call_spec completes a subclass of CallSpec, got {cls!r}")
+        for name in inspect.get_annotations(cls):
+            if not hasattr(cls.__dict__.get(name), "metadata"):
+                raise DeclarationError(
+                    f"{cls.__name__}.{name} has no kind: write {name} = dim(), integer(low, high), flag(), "
+                    "choice(...), number() or dims(max_rank)"
+                )
+            _check_name(cls, name)
+        made: type[_S] = attrs.define(frozen=True, slots=True, init=False, eq=False, repr=False, kw_only=True)(cls)
+        kinds = {a.name: kind for a in attrs.fields(made) if (kind := kind_of(a)) is not None}
+        for name in sorted(set(dir(cls)) & set(kinds) - set(inspect.get_annotations(cls)) - set(cls.kinds)):
+            raise DeclarationError(f"{cls.__name__}.{name} has no annotation: write {name}: int = ...")
+        scope = {name: kind.type for name, kind in kinds.items()}
+        names = dict(cls.derived)
+        for name, text in (derived or {}).items():
+            _check_name(cls, name)
+            if name in scope or name in names:
+                raise DeclarationError(f"{cls.__name__} has the fact {name!r} already: derive it under another name")
+            names[name] = _rule(cls, f"derived fact {name!r}", text)
+        for name, rule in names.items():
+            scope[name] = _typed(cls, f"derived fact {name!r}", rule, scope)
+        rules = (*cls.invariants, *(_rule(cls, "an invariant", text) for text in invariants))
+        for rule in rules:
+            if _typed(cls, "an invariant", rule, scope).kind != "bool":
+                raise ExpressionError(
+                    f"{cls.__name__}: the invariant {rule.text!r} is no condition", text=rule.text, column=0
+                )
+        _attach(made, kinds, names, rules, scope)
+        return made
+
+    return complete
+
+
+def settle_device(device: object) -> torch.device:
+    """Return a device as a call spec keeps it; raises FactError for what is no device.
+
+    A device without an index gets the current one where torch can say it without initialising a driver; CPU devices
+    have no index, as on tensors.
+    """
+    if not isinstance(device, str | torch.device):
+        raise FactError(
+            f"device takes a torch.device or its name; got {device!r}", fact="device", received=repr(device)
+        )
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        cause = str(error).splitlines()[0]
+        raise FactError(
+            f"device takes a torch.device or its name; got {device!r}: {cause}", fact="device", received=repr(device)
+        ) from error
+    if found.type == "cpu":
+        found = torch.device("cpu")
+    elif found.index is None:
+        index = _current_index(found.type)
+        # The current index can change, and the driver can become available: such an answer is not kept.
+        return found if index is None else torch.device(found.type, index)
+    _settled[device] = found
+    return found
+
+
+def _current_index(kind: str) -> int | None:
+    module = getattr(torch, kind, None)
+    if module is None or not hasattr(module, "is_available"):
+        return None
+    if hasattr(module, "is_initialized") and module.is_initialized():
+        return int(module.current_device())
+    # Before the driver is initialised nobody has chosen a device: it is the first.
+    return 0 if module.is_available() else None
+
+
+def _check_name(cls: type[CallSpec], name: str) -> None:
+    if name.startswith("_") or name in _TAKEN:
+        raise DeclarationError(
+            f"{cls.__name__} cannot call a fact {name!r}: the name is taken by the expression language, a device fact "
+            "or CallSpec itself"
+        )
+
+
+def _rule(cls: type[CallSpec], what: str, text: str) -> Expression:
+    try:
+        return parse(text)
+    except ExpressionError as error:
+        raise ExpressionError(f"{cls.__name__}: {what}: {error}", **error.fields) from error
+
+
+def _typed(cls: type[CallSpec], what: str, rule: Expression, scope: Mapping[str, Type]) -> Type:
+    device = sorted(rule.facts & set(DEVICE_SCOPE))
+    if device:
+        raise ExpressionError(
+            f"{cls.__name__}: {what} reads the device fact {device[0]!r}: it may speak of the call's own facts only",
+            text=rule.text,
+            column=0,
+        )
+    try:
+        return rule.type_in(scope)
+    except ExpressionError as error:
+        raise ExpressionError(f"{cls.__name__}: {what}: {error}", **error.fields) from error
+
+
+def _attach(
+    cls: type[CallSpec],
+    kinds: Mapping[str, Kind],
+    derived: Mapping[str, Expression],
+    invariants: tuple[Expression, ...],
+    scope: Mapping[str, Type],
+) -> None:
+    cls.kinds = MappingProxyType(dict(kinds))
+    cls.derived = MappingProxyType(dict(derived))
+    cls.invariants = invariants
+    cls.scope = MappingProxyType({**scope, **DEVICE_SCOPE})
+    for name, rule in derived.items():
+        setattr(cls, name, _derived_property(name, rule))
+    cls.__init__ = _initialiser(cls, kinds, invariants)  # type: ignore[method-assign]
+
+
+def _derived_property(name: str, rule: Expression) -> property:
+    names = tuple(sorted(rule.facts))
+    function = rule.compile(names)
+
+    def compute(self: CallSpec) -> Any:
+        try:
+            return function(*[getattr(self, fact) for fact in names])
+        except EVALUATION_ERRORS as error:
+            raise RuleError(
+                f"{type(self).__name__}: the derived fact {name!r} = {rule.text!r} raises {error!r} on {self!r}",
+                rule=rule.text,
+                cause=repr(error),
+            ) from error
+
+    return property(compute, doc=f"Return ``{rule.text}``.")
+
+
+def _initialiser(
+    cls: type[CallSpec], kinds: Mapping[str, Kind], invariants: tuple[Expression, ...]
+) -> Callable[..., None]:
+    """Generate ``__init__``: one inline test a fact on the straight path, all the words on the other."""
+    environment: dict[str, Any] = {
+        "_set": object.__setattr__,
+        "_settled": _settled,
+        "_spec": cls,
+        "_checked": _checked,
+        "_verify": _verify,
+        "_tuple": tuple,
+        "_MISSING": MISSING,
+        "_inf": float("inf"),
+        **{f"_d_{name}": kind.default for name, kind in kinds.items()},
+        **{f"_t_{name}": _exact_type(kind) for name, kind in kinds.items()},
+        **{f"_m_{name}": frozenset(kind.type.members) for name, kind in kinds.items()},
+        "_type": type,
+    }
+    given = "".join(f", {name}=_d_{name}" for name in kinds)
+    listed = ", ".join(kinds)
+    straight = " and ".join(
+        ["not unknown", "stated is None", *(_condition(name, kind) for name, kind in kinds.items())]
+    )
+    lines = [
+        f"def __init__(self, *, device=_MISSING{given}, stated=None, **unknown):",
+        "    settled = _settled.get(device) if _type(device) in _DEVICE_TYPES else None",
+        f"    if not (settled is not None and {straight}):",
+        f"        settled, {listed}{',' if listed else ''} = _checked(_spec, device, dict("
+        + ", ".join(f"{name}={name}" for name in kinds)
+        + "), stated, unknown)",
+        f"    key = (settled, {listed})",
+        "    _set(self, 'device', settled)",
+        "    _set(self, 'stated', stated)",
+        *(f"    _set(self, {name!r}, {name})" for name in kinds),
+        "    _set(self, '_key', key)",
+        "    _set(self, '_hash', _hash((_spec, key)))",
+        "    _set(self, '_read', None)",
+        *(["    _verify(self)"] if invariants else []),
+    ]
+    environment |= {"_DEVICE_TYPES": (torch.device, str), "_hash": hash}
+    exec(compile("\n".join(lines), f"<{cls.__name__}.__init__>", "exec"), environment)
+    made: Callable[..., None] = environment["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    return made
+
+
+def _exact_type(kind: Kind) -> type:
+    kinds = {"int": int, "bool": bool, "float": float, "str": str, "dtype": torch.dtype, "tuple": tuple}
+    return kinds[kind.type.kind]
+
+
+def _condition(name: str, kind: Kind) -> str:
+    """Return the test that a value can be stored as it stands; what fails it goes through ``Kind.check``."""
+    low, high = kind.type.bounds
+    test = f"_type({name}) is _t_{name}"
+    match kind.word:
+        case "dim" | "integer":
+            test += f" and {low} <= {name} <= {high}"
+        case "choice":
+            test += f" and {name} in _m_{name}"
+        case "number":
+            # Zero goes the long way, where -0.0 becomes 0.0.
+            test += f" and {name} != 0.0 and -_inf < {name} < _inf"
+        case "dims":
+            test = "False"
+    return f"({name} is None or {test})" if kind.optional else f"{test}"
+
+
+def _checked(
+    cls: type[CallSpec], device: object, facts: dict[str, Any], stated: object, unknown: dict[str, Any]
+) -> tuple[Any, ...]:
+    """Return device and facts as a spec keeps them; raises one FactError that lists every fault."""
+    faults: list[FactError] = []
+    for name in unknown:
+        faults.append(FactError(f"unknown fact {name!r}{nearest(name, facts)}; known: {', '.join(facts)}", fact=name))
+    kept: list[Any] = []
+    try:
+        if device is MISSING:
+            raise FactError("device takes a torch.device or its name; got nothing", fact="device", received="nothing")
+        kept.append(settle_device(device))
+    except FactError as error:
+        faults.append(error)
+    for name, value in facts.items():
+        try:
+            kept.append(cls.kinds[name].check(name, value))
+        except FactError as error:
+            faults.append(error)
+    if stated is not None:
+        from tileops.rules.device import DeviceFacts  # imported late: rules.device may import this module
+
+        if not isinstance(stated, DeviceFacts):
+            faults.append(FactError(f"stated takes DeviceFacts; got {stated!r}", fact="stated", received=repr(stated)))
+    if faults:
+        message = f"{cls.__name__}: " + "; ".join(map(str, faults))
+        raise FactError(
+            message, call=cls.__name__, facts=[fault.fields.get("fact") for fault in faults], **faults[0].fields
+        )
+    return tuple(kept)
+
+
+def _verify(spec: CallSpec) -> None:
+    for rule in spec.invariants:
+        names = tuple(sorted(rule.facts))
+        values = [getattr(spec, name) for name in names]
+        try:
+            holds = rule.compile(names)(*values)
+        except EVALUATION_ERRORS as error:
+            raise RuleError(
+                f"{type(spec).__name__}: the invariant {rule.text!r} raises {type(error).__name__} on {spec!r}",
+                rule=rule.text,
+                cause=repr(error),
+            ) from error
+        if not holds:
+            rendered = rule.render(dict(zip(names, values, strict=True)))
+            raise FactError(
+                f"{type(spec).__name__}: every call meets {rule.text!r}; got {rendered}",
+                rule=rule.text,
+                received=rendered,
+            )
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple):
+        return "x".join(map(str, value)) if value else "()"
+    return show(value)
+
+
+def _rebuild(cls: type[_S], facts: dict[str, Any], device: torch.device, stated: Any) -> _S:
+    return cls(device=device, stated=stated, **facts)
