@@ -33,6 +33,8 @@ def wheels(plugins: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 @pytest.fixture(scope="session")
-def installed(plugins: ModuleType, wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def installed(
+    plugins: ModuleType, wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     """Every plugin by name, installed in a folder of its own."""
     return plugins.unpack(wheels, tmp_path_factory.mktemp("site"))

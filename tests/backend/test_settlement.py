@@ -105,7 +105,9 @@ def test_the_setting_that_is_shown_names_a_claimant_that_serves_the_op():
 def test_unknown_names_are_refused_at_once_and_leave_the_default():
     stage = stage_with(torch_cpu=claims_cpu)
     stage.set_default("torch_cpu")
-    with pytest.raises(UnknownTargetError, match=r"^no backend registered target 'nope'; known targets: \['torch_cpu'\]$"):
+    with pytest.raises(
+        UnknownTargetError, match=r"^no backend registered target 'nope'; known targets: \['torch_cpu'\]$"
+    ):
         stage.set_default("nope")
     assert stage.default == "torch_cpu"
     with pytest.raises(UnknownTargetError, match="'nope'"):
