@@ -1,4 +1,4 @@
-"""One question answered: the target stage, every implementation's verdict, the winner and what is built for it."""
+"""One question answered about a device that need not be here: the op's trace, and its JSON."""
 
 from __future__ import annotations
 
@@ -7,95 +7,97 @@ from typing import Any
 
 import attrs
 
-from tileops.backend import BUILTIN
-from tileops.backend.settlement import Settlement
-from tileops.rules.device import describe
-from tileops.rules.trace import Trace
+from tileops import backend
+from tileops.explain import OpTrace, entry_identity, show_identity
+from tileops.rules.errors import BackendError
+from tileops.rules.trace import plain_value
 from tileops.tools import words
+from tileops.tools.calls import Posed
+from tileops.tools.catalogue import Known
 from tileops.tools.question import Place
 
 SCHEMA = "tileops.explain/1"
-SERVED_BY_TARGET = "served by target"
-NO_TARGET = "no target"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Answer:
-    """Holds what is to be told of one call.
+    """Holds the op's trace for one call, how the call was described, and the device that was asked about."""
 
-    ``trace`` is None when a target serves the call or none could be settled; ``entry`` is the build identity of the
-    winner; ``error`` what the call would raise.
-    """
-
-    op: str
-    where: Place
+    trace: OpTrace
     given: Mapping[str, Any]
-    settlement: Settlement | None
-    interface: str | None = None
-    trace: Trace | None = None
-    entry: Any = None
-    error: str | None = None
+    where: Place
 
     @property
     def outcome(self) -> str:
         """Return how the call ends, in the words of the JSON schema."""
-        if self.trace is not None:
-            return self.trace.outcome
-        return SERVED_BY_TARGET if self.error is None else NO_TARGET
+        if self.trace.trace is not None:
+            return self.trace.trace.outcome
+        on_target = self.trace.settlement.target is not backend.BUILTIN
+        if self.trace.error is not None:
+            return "no builder" if on_target else "no device"
+        return "served by target" if on_target else "nothing to compute"
 
     @property
-    def served(self) -> bool:
-        """Say whether the call runs."""
-        return self.error is None
+    def error(self) -> str | None:
+        """Return what the call would raise, or None where it is served."""
+        error: BackendError | None = self.trace.error
+        if error is None and self.trace.trace is not None and self.trace.winner is None:
+            error = self.trace.trace.error(op=self.trace.op, targets=backend.registered_targets(self.trace.op))
+        return None if error is None else f"{type(error).__name__}: {error}"
 
-    def text(self) -> str:
-        """Write the answer for people, one line an implementation."""
-        name = f"{self.op}.{self.interface}" if self.interface else self.op
-        facts = " ".join(f"{fact}={words.value(value)}" for fact, value in self.given.items())
-        lines = [f"{name}  {facts}   {describe(self.where.kind, self.where.facts)}"]
-        rows = [("target", self.settlement.text)] if self.settlement is not None else []
-        if self.trace is not None:
-            lines += words.columns(rows) + self.trace.text().splitlines()
-        if self.entry is not None and self.trace is not None:
-            rows.append(("entry", f"{self.trace.winner}, {identity(self.entry)}"))
+    def text(self, *, rules: bool = False) -> str:
+        """Write the answer for people, a line an implementation; with ``rules``, each reason with its rule."""
+        lines = [self.trace.text(rules=rules)]
+        if self.trace.trace is not None and self.error is not None:
+            lines.append(self.error.splitlines()[0])  # the lines below it say what stands above
         return "\n".join(lines)
 
     def plain(self) -> dict[str, Any]:
         """Return the answer as the JSON schema ``explain-1.json`` has it."""
-        trace = self.trace
-        facts = self.where.facts
-        target = self.settlement
+        plain = self.trace.to_plain()
+        selection = self.trace.trace
+        identity = None if self.trace.winner is None else show_identity(self.trace.identity)
         return {
             "schema": SCHEMA,
-            "op": self.op,
-            "interface": self.interface,
-            "call": {name: words.plain(value) for name, value in self.given.items()},
-            "device": {
-                "device": str(self.where.device),
-                "kind": self.where.kind,
-                **attrs.asdict(facts),
-            },
-            "target": {
-                "name": None if target is None or target.target is BUILTIN else target.target,
-                "origin": None if target is None else target.origin,
-                "text": self.error if target is None else target.text,
-            },
+            "op": self.trace.op,
+            "interface": plain["interface"],
+            "call": {name: plain_value(value) for name, value in self.given.items()},
+            "device": {"device": str(self.where.device), "kind": self.where.kind, **attrs.asdict(self.where.facts)},
+            "target": plain["target"],
             "outcome": self.outcome,
-            "implementations": [] if trace is None else trace.to_plain()["implementations"],
-            "winner": None if trace is None else trace.winner,
-            "beaten": [] if trace is None else sorted(trace.beaten),
-            "entry": None
-            if self.entry is None or trace is None
-            else {"implementation": trace.winner, "identity": identity(self.entry)},
+            "implementations": plain["implementations"],
+            "winner": plain["winner"],
+            "beaten": [] if selection is None else list(selection.beaten),
+            "entry": None if identity is None else {"implementation": plain["winner"], "identity": identity},
             "error": self.error,
         }
 
 
-def identity(item: Any) -> str:
-    """Write a build identity: an attrs class by its fields, a tuple by its items, the rest as values are."""
-    if attrs.has(type(item)):
-        fields = attrs.asdict(item, recurse=False)
-        return ", ".join(f"{name}={words.value(value)}" for name, value in fields.items())
-    if isinstance(item, tuple):
-        return ", ".join(identity(part) for part in item)
-    return words.value(item)
+def answer(op: Known, posed: Posed, where: Place, target: backend.Target | None) -> Answer:
+    """Answer one question as a call would find it: the target stage, then selection. Builds nothing.
+
+    Raises UnknownTargetError and AmbiguousTargetError, as a call does.
+    """
+    settlement = backend.settle(op.name, where.device, target)
+    asked = " ".join(f"{name}={words.value(value)}" for name, value in posed.given.items())
+    trace = OpTrace(op=op.name, device=where.device, asked=asked, settlement=settlement)
+    return Answer(_complete(trace, op, posed), posed.given, where)
+
+
+def _complete(trace: OpTrace, op: Known, posed: Posed) -> OpTrace:
+    target = trace.settlement.target
+    if target is not backend.BUILTIN:
+        try:
+            backend.builder_for(op.name, target, trace.device)
+        except BackendError as error:
+            return attrs.evolve(trace, error=error)
+        return attrs.evolve(trace, remark="serves the whole op, with a kernel that it chooses itself")
+    if posed.interface is None or posed.call is None:
+        if not posed.empty:
+            return attrs.evolve(trace, error=backend.in_tree_error(op.name, trace.device))
+        return attrs.evolve(trace, remark="a tensor has no element: nothing runs")
+    selection = posed.interface.table.explain(posed.call)
+    if selection.winner is None:
+        return attrs.evolve(trace, trace=selection)
+    identity = entry_identity(posed.interface.implementations[selection.winner], posed.call)
+    return attrs.evolve(trace, trace=selection, identity=identity)

@@ -13,8 +13,9 @@ from tileops.manifest.paramtype import REFUSED
 from tileops.manifest.schema import Param
 from tileops.rules.callspec import CallSpec
 from tileops.rules.device import CUDA, NO_FACTS, DeviceFacts, boards, device_kind, read_facts, reference
-from tileops.rules.errors import BackendError, FactError, nearest
+from tileops.rules.errors import FactError, nearest
 from tileops.rules.expr import DTYPES
+from tileops.rules.facts import MISSING, read_pairs
 from tileops.tools.usage import Parser, UsageError
 
 
@@ -37,7 +38,7 @@ def add_device_options(parser: Parser) -> None:
     parser.add_argument("--device", default=CUDA, help="the device type, or a device of this machine (default: cuda)")
     parser.add_argument("--sm-count", type=int, help="number of SMs, in place of the reference board's")
     parser.add_argument("--smem", type=int, help="shared memory that one block may use, in bytes")
-    parser.add_argument("--calibration", help="the board whose measurements apply, such as H200")
+    parser.add_argument("--calibration", help="the board whose measurements apply, such as H200; or none")
 
 
 def place(options: argparse.Namespace) -> Place:
@@ -47,15 +48,8 @@ def place(options: argparse.Namespace) -> Place:
     except RuntimeError as error:
         raise UsageError(f"--device {options.device!r} is no torch device: {str(error).splitlines()[0]}") from error
     kind = device_kind(device)
-    given = {
-        name: value
-        for name, value in (
-            ("calibration", options.calibration),
-            ("sm_count", options.sm_count),
-            ("smem_budget", options.smem),
-        )
-        if value is not None
-    }
+    said = {"calibration": options.calibration, "sm_count": options.sm_count, "smem_budget": options.smem}
+    given = {name: None if value == "none" else value for name, value in said.items() if value is not None}
     try:
         return Place(device, attrs.evolve(_facts(device, kind, options.arch, given), **given))
     except (FactError, ValueError) as error:
@@ -108,27 +102,20 @@ def pairs(words: Sequence[str]) -> dict[str, str]:
     return read
 
 
-def call_of(
-    request: type[CallSpec], params: Mapping[str, Param], given: Mapping[str, str], where: Place
-) -> CallSpec:
-    """Make the call spec that the facts describe.
+def call_of(request: type[CallSpec], params: Mapping[str, Param], said: Sequence[str], where: Place) -> CallSpec:
+    """Make the call spec that facts such as ``m=1`` describe.
 
-    A fact that is not given takes the default of the manifest param of its name. Raises UsageError that names the
-    unknown fact with the nearest one, the facts that are missing, or the fact whose value is wrong.
+    A fact that is not given takes its own default, or that of the manifest param of its name. Raises UsageError that
+    names the unknown fact with the nearest one, the facts that are missing, or the fact whose value is wrong.
     """
     kinds = request.kinds
-    for name in given:
-        if name not in kinds:
-            raise UsageError(
-                f"{request.__name__} has no fact {name!r}{nearest(name, kinds)}; its facts: {', '.join(kinds)}"
-            )
-    facts: dict[str, Any] = {}
-    missing = []
     try:
+        facts: dict[str, Any] = read_pairs(said, kinds)
+        missing = []
         for name, kind in kinds.items():
-            if name in given:
-                facts[name] = kind.read(given[name])
-            elif name in params and not params[name].required:
+            if name in facts or kind.default is not MISSING:
+                continue
+            if name in params and not params[name].required:
                 facts[name] = params[name].default
             else:
                 missing.append(f"{name} ({kind.describe()})")
@@ -172,8 +159,3 @@ def param_of(param: Param, text: str) -> Any:
         if taken is not REFUSED:
             return taken
     raise UsageError(f"param {param.name} takes {param.type}, got {text!r}")
-
-
-def asked(error: BackendError) -> UsageError:
-    """Turn an error about the values of a question into a usage error."""
-    return UsageError(str(error))

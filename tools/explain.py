@@ -1,0 +1,115 @@
+"""Explain which implementation a call gets, and why: ``python -m tools.explain OP [facts] [--arch 90]``.
+
+Needs no GPU and imports no device program: it asks the same selection that a call asks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tileops import backend
+from tileops.rules.errors import nearest
+from tileops.tools import calls
+from tileops.tools.answer import answer
+from tileops.tools.catalogue import Known, known
+from tileops.tools.mermaid import graph
+from tileops.tools.overview import Overview, mermaid_labels
+from tileops.tools.question import Place, add_device_options, pairs, place
+from tileops.tools.usage import NOT_SERVED, SERVED, Parser, UsageError, report
+
+EXAMPLES = """\
+tileops explain GemmFwdOp
+tileops explain GemmFwdOp m=1 n=4096 k=4096 dtype=bfloat16 --arch 90
+tileops explain GemmFwdOp --shapes a=1x4096 b=4096x4096 dtype=bfloat16 --arch 80
+tileops explain GemmFwdOp --workload LABEL --arch 90 --json
+
+exit status: 0 served, 1 not served, 2 a mistake in the command line
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Answer one question and return the exit status: 0 served, 1 not served, 2 usage."""
+    return report(_run, argv)
+
+
+def parser() -> Parser:
+    """Return the parser of the command line."""
+    made = Parser(
+        prog="tileops explain",
+        description="Which implementation does a call get, and why? Without facts: everything about an op.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("op", help="the op, such as GemmFwdOp")
+    made.add_argument("facts", nargs="*", help="facts of the call spec, such as m=1; params have their defaults")
+    made.add_argument("--shapes", nargs="+", help="the call's tensors, such as a=1x4096; dtypes and params too")
+    made.add_argument("--workload", help="a workload row of the manifest, or one dtype case of it: LABEL/bfloat16")
+    made.add_argument("--interface", help="the kernel interface, where the op has several")
+    made.add_argument("--target", help="ask as an op constructed with target=; builtin: the in-tree kernels")
+    made.add_argument("--rules", action="store_true", help="show each refusal's rule with the values in it")
+    made.add_argument("--json", action="store_true", help="print JSON; docs/explain-json.md describes it")
+    made.add_argument("--graph", choices=["mermaid"], help="print the precedence graph")
+    add_device_options(made)
+    return made
+
+
+def _run(argv: Sequence[str]) -> int:
+    options = parser().parse(argv)
+    op = known(options.op)
+    if options.graph:
+        print(_graphs(op, options.interface))
+        return SERVED
+    if not (options.facts or options.shapes or options.workload):
+        overview = Overview.of(op, options.interface)
+        print(json.dumps(overview.plain(), indent=2) if options.json else overview.text())
+        return SERVED
+    where = place(options)
+    target = _target(options.target)
+    answers = [answer(op, posed, where, target) for posed in _posed(op, options, where)]
+    if options.json:
+        plain: Any = [one.plain() for one in answers]
+        print(json.dumps(plain[0] if len(plain) == 1 else plain, indent=2))
+    else:
+        print("\n\n".join(one.text(rules=options.rules) for one in answers))
+    return SERVED if all(one.error is None for one in answers) else NOT_SERVED
+
+
+def _posed(op: Known, options: argparse.Namespace, where: Place) -> list[calls.Posed]:
+    if options.workload is not None:
+        if options.facts or options.shapes:
+            raise UsageError("--workload states the whole call: give no facts or shapes beside it")
+        return calls.from_workload(op, options.interface, options.workload, where)
+    if options.shapes is not None:
+        return [calls.from_shapes(op, options.interface, pairs([*options.shapes, *options.facts]), where)]
+    return [calls.from_facts(op, options.interface, options.facts, where)]
+
+
+def _target(name: str | None) -> backend.Target | None:
+    if name is None:
+        return None
+    if name == "builtin":
+        return backend.BUILTIN
+    registered = backend.registered_targets()
+    if name not in registered:
+        listed = ", ".join(["builtin", *registered])
+        raise UsageError(f"no target {name!r}{nearest(name, ['builtin', *registered])}; targets here: {listed}")
+    return name
+
+
+def _graphs(op: Known, interface: str | None) -> str:
+    chosen = [op.interface(interface)] if interface is not None else list(op.interfaces.values())
+    if not chosen:
+        raise UsageError(f"{op.name} has no in-tree implementation, so no precedence to draw")
+    return "\n\n".join(
+        graph(f"{op.name}.{asked.name}", mermaid_labels(asked), asked.table.precedence.reduction()) for asked in chosen
+    )
+
+
+if __name__ == "__main__":
+    from tileops.tools.explain import main as run  # the module under its one name
+
+    sys.exit(run(sys.argv[1:]))

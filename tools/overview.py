@@ -1,0 +1,165 @@
+"""The overview of an op: its interfaces, implementations and precedence, what was proved, and who wins where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import torch
+
+from tileops.blueprint import SHIPPED
+from tileops.manifest.workload import Case, bind
+from tileops.rules.declaration import Declaration
+from tileops.rules.device import CUDA, boards, reference
+from tileops.rules.report import Report
+from tileops.rules.verdicts import verdict
+from tileops.tools import calls, words
+from tileops.tools.catalogue import Asked, Known
+from tileops.tools.question import Place
+
+SCHEMA = "tileops.overview/1"
+NOBODY = "none"
+
+
+@attrs.frozen
+class Row:
+    """One dtype case of a workload row: the winner per arch, None where nobody serves."""
+
+    case: Case
+    winners: Mapping[int, str | None]
+
+
+@attrs.frozen
+class InterfaceView:
+    """What is to be told of one interface."""
+
+    asked: Asked
+    proof: Report
+    rows: tuple[Row, ...]
+
+    def text(self, op: str) -> list[str]:
+        """Write it, a line an implementation, a line a workload case."""
+        table = self.asked.table
+        facts = " ".join(table.request.kinds)
+        lines = [f"{op}.{self.asked.name}   {table.request.__name__}: {facts}"]
+        for key, declaration in table.declarations.items():
+            lines.append(f"  {key}  {where_it_runs(declaration)}{', general' if declaration.general else ''}")
+            lines += words.columns([("refuses", refusal.text) for refusal in declaration.refusal], indent="    ")
+        lines += self._precedence() + self._proved()
+        if self.rows:
+            lines.append("winners on the reference board of each arch")
+            lines += words.columns(
+                [
+                    (row.case.label, words.spans([(arch, key or NOBODY) for arch, key in sorted(row.winners.items())]))
+                    for row in self.rows
+                ],
+                indent="  ",
+            )
+        return lines
+
+    def _precedence(self) -> list[str]:
+        below: dict[str, list[str]] = {}
+        for above, key in self.asked.table.precedence.reduction():
+            below.setdefault(above, []).append(key)
+        if not below:
+            return ["precedence: none"]
+        return ["precedence", *(f"  {key} > {', '.join(sorted(below[key]))}" for key in sorted(below))]
+
+    def _proved(self) -> list[str]:
+        counted = f"{words.count(self.proof.proved.pairs, 'pair')}, {words.count(self.proof.proved.queries, 'query')}"
+        if not self.proof.findings:
+            return [f"proved: no call has two winners, and no rule can raise ({counted})"]
+        return [f"findings ({counted})", *(f"  {finding.text()}" for finding in self.proof.findings)]
+
+    def plain(self) -> dict[str, Any]:
+        """Return the view as the JSON schema ``overview-1.json`` has it."""
+        table = self.asked.table
+        return {
+            "name": self.asked.name,
+            "request": table.request.__name__,
+            "facts": {name: kind.describe() for name, kind in table.request.kinds.items()},
+            "implementations": [_plain(key, declaration) for key, declaration in table.declarations.items()],
+            "precedence": [list(edge) for edge in table.precedence.reduction()],
+            "proof": {
+                "findings": [finding.text() for finding in self.proof.findings],
+                "pairs": self.proof.proved.pairs,
+                "queries": self.proof.proved.queries,
+            },
+            "workloads": [
+                {"label": row.case.label, "winners": {str(arch): key for arch, key in sorted(row.winners.items())}}
+                for row in self.rows
+            ],
+        }
+
+
+@attrs.frozen
+class Overview:
+    """Everything about an op that no single call decides."""
+
+    op: Known
+    interfaces: tuple[InterfaceView, ...]
+
+    @classmethod
+    def of(cls, op: Known, interface: str | None) -> Overview:
+        """Look at every interface of an op, or at one."""
+        chosen = [op.interface(interface)] if interface is not None else list(op.interfaces.values())
+        cases = list(calls.rows(op))
+        return cls(op, tuple(_view(op, asked, cases) for asked in chosen))
+
+    def text(self) -> str:
+        """Write the overview for people."""
+        lines = [f"{self.op.name}   follows {self.op.entry.ref_api}"]
+        if not self.interfaces:
+            lines.append("no in-tree implementation: targets serve it")
+        for view in self.interfaces:
+            lines += ["", *view.text(self.op.name)]
+        return "\n".join(lines)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the overview as the JSON schema ``overview-1.json`` has it."""
+        return {
+            "schema": SCHEMA,
+            "op": self.op.name,
+            "ref_api": self.op.entry.ref_api,
+            "interfaces": [view.plain() for view in self.interfaces],
+        }
+
+
+def _view(op: Known, asked: Asked, cases: list[Case]) -> InterfaceView:
+    rows = []
+    for case in cases:
+        winners: dict[int, str | None] = {}
+        for arch in boards(CUDA):
+            where = Place(torch.device(CUDA), reference(arch, CUDA))
+            posed = calls.pose(op, None, bind(op.entry.checker, case, CUDA), where)
+            if posed.interface is None or posed.call is None or posed.interface.name != asked.name:
+                break
+            winners[arch] = asked.table.explain(posed.call).winner
+        if winners:
+            rows.append(Row(case, winners))
+    return InterfaceView(asked, verdict(asked.table, SHIPPED), tuple(rows))
+
+
+def where_it_runs(declaration: Declaration) -> str:
+    """Write the devices and archs of a declaration: ``cuda, arch 80 and newer``."""
+    archs = declaration.supported_archs
+    devices = " and ".join(sorted(declaration.devices))
+    return f"{devices}, {'every arch' if archs is None else f'arch {archs.text()}'}"
+
+
+def mermaid_labels(asked: Asked) -> dict[str, str]:
+    """Return the second line of each implementation in a drawn graph."""
+    return {key: where_it_runs(declaration) for key, declaration in asked.table.declarations.items()}
+
+
+def _plain(key: str, declaration: Declaration) -> dict[str, Any]:
+    archs = declaration.supported_archs
+    return {
+        "key": key,
+        "devices": sorted(declaration.devices),
+        "archs": None if archs is None else archs.text(),
+        "general": declaration.general,
+        "refusals": [{"when": refusal.text, "why": refusal.why} for refusal in declaration.refusal],
+        "preferred_over": sorted(declaration.preferred_over),
+    }
