@@ -292,6 +292,6 @@ def describe(kind: str, facts: DeviceFacts) -> str:
     memory = f"{size // 1024} KiB" if size % 1024 == 0 else f"{size} bytes"
     board = boards(kind).get(facts.arch)
     known = board is not None and (facts.sm_count, facts.smem_budget) == board.facts_without_arch[1:]
-    # Boards share arch, SM count and memory (A40 and RTX A6000), so a name that no calibration gives is only a likeness.
+    # An A40 and an RTX A6000 report equal facts: a name that no calibration gives is only a likeness.
     name = facts.calibration or (f"like {board.reference.name}" if known and board is not None else None)
     return f"{kind}, arch {facts.arch}, {facts.sm_count} SMs, {memory}" + (f" ({name})" if name else "")
