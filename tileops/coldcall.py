@@ -1,0 +1,316 @@
+"""Cold calls: the first call of a key, step by step, and every call that may not use a plan.
+
+The steps, in order: the arguments, the signature, the target, then the in-tree kernel or the target's, the launch, the
+result. Only when all of them went well is anything kept: the target that was settled, the kernel, the plan.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tileops import backend
+from tileops.arguments import check_arguments
+from tileops.forced import named_kernel
+from tileops.launch import Copy, copies_for, launcher
+from tileops.memo import Held
+from tileops.plan import CallFacts, Plan
+from tileops.results import result_check
+from tileops.rules.callspec import CallSpec
+from tileops.rules.device import device_kind
+from tileops.rules.dispatcher import Entry, device_current
+from tileops.rules.errors import (
+    AmbiguousDispatchError,
+    BackendError,
+    DeclarationError,
+    OpNotAvailableError,
+    SignatureError,
+)
+from tileops.rules.interface import KernelInterface
+from tileops.uses import LinkedUse
+
+if TYPE_CHECKING:
+    from tileops.manifest.signature import Binding
+    from tileops.op import Op
+
+
+@attrs.frozen
+class Prepared:
+    """Holds a plan that has not run yet.
+
+    ``first`` runs it the first time where that time differs: an in-tree kernel's result is checked once a plan.
+    ``held`` is the target kernel, ``entry`` the in-tree one, to keep or to drop afterwards.
+    """
+
+    plan: Plan
+    first: Callable[..., Any] | None = None
+    held: tuple[Hashable, Held] | None = None
+    entry: Entry | None = None
+
+
+class ColdCall:
+    """Serves one call of ``op`` that found no plan."""
+
+    def __init__(self, op: Op, tensors: tuple[Any, ...]) -> None:
+        """Take the tensors in the signature's order, None for an input left out."""
+        self.op = op
+        self.tensors = tensors
+        self.blueprint = type(op).blueprint
+        self.name = self.blueprint.name
+        self.only = named_kernel(self.name)
+
+    def run(self) -> Any:
+        """Check, settle, build, launch and check the call; keep its plan; return what the op returns."""
+        op, dispatcher = self.op, self.blueprint.dispatcher
+        generation = dispatcher.generation
+        self.check()
+        key = self.blueprint.generated.key_of(*self.tensors)
+        if self.only is not None:
+            key = (key, self.only)  # a plan of its own: the unforced calls of the key keep theirs
+        with _outside_modes():
+            plan = op._plans.get(key)
+            if plan is not None:
+                result = plan.run(*self.tensors)
+                op._last = plan
+                return result
+            binding = self.bind()
+            device = binding.device
+            settlement = op._settled.get(device) or backend.settle(self.name, device, op.target)
+            prepared = self.prepare(binding, settlement)
+            try:
+                result = (prepared.first or prepared.plan.run)(*self.tensors)
+            except BaseException:
+                self.drop(prepared)
+                raise
+        self.keep(prepared)
+        with dispatcher.plans:
+            agreed = op._settled.setdefault(device, settlement)
+            if dispatcher.generation == generation and agreed.target == settlement.target:
+                op._plans.keep(key, prepared.plan)
+        op._last = prepared.plan
+        return result
+
+    def keep(self, prepared: Prepared) -> None:
+        """Keep the kernel of a call that succeeded."""
+        if prepared.held is not None:
+            self.op._kernels.succeed(*prepared.held)
+        if prepared.entry is not None:
+            self.blueprint.dispatcher.succeed(prepared.entry)
+
+    def drop(self, prepared: Prepared) -> None:
+        """Drop the kernel of a call that failed, unless another call has succeeded with it."""
+        if prepared.held is not None:
+            self.op._kernels.fail(*prepared.held)
+        if prepared.entry is not None:
+            self.blueprint.dispatcher.fail(prepared.entry)
+
+    # The steps.
+
+    def check(self) -> None:
+        """Raise unless the arguments are tensors that the op can take."""
+        check_arguments(self.name, self.blueprint.inputs, self.blueprint.optional, self.tensors)
+
+    def bind(self) -> Binding:
+        """Hold the call against the manifest's signature."""
+        binding: Binding = self.blueprint.entry.checker.call(self.op._params, self.tensors)
+        return binding
+
+    def prepare(self, binding: Binding, settlement: backend.Settlement) -> Prepared:
+        """Find who serves the call and make its plan."""
+        if settlement.target is not backend.BUILTIN:
+            self.check_not_named(settlement)
+            return self.on_target(binding, settlement.target)
+        return self.in_tree(binding)
+
+    def on_target(self, binding: Binding, target: str) -> Prepared:
+        """Make the plan of a call that a target serves: its kernel from the memo, built on a miss."""
+        device = binding.device
+        builder = backend.builder_for(self.name, target, device)
+        if binding.empty:
+            return self.empty(binding, target)
+        specs = tuple(
+            None if tensor is None else backend.TensorSpec(tensor.device, tensor.dtype, tuple(tensor.shape))
+            for tensor in self.tensors
+        )
+        key = (target, device, *(None if spec is None else (spec.dtype, spec.shape) for spec in specs))
+        held = self.op._kernels.obtain(key, lambda: self.build(builder, specs, device, target))
+        kernel = held.kernel
+        assert kernel is not None, "obtain returns what is built"
+        copies = self.copies(aligned=False)
+        check = result_check(self.name, f"of target {target!r}", device, self.outputs(binding))
+        run = self.handing_back(launcher(kernel, copies, device, check), binding)
+        return Prepared(self.plan(run, kernel, binding, target, copies), held=(key, held))
+
+    def build(self, builder: Callable[..., Any], specs: Sequence[Any], device: torch.device, target: str) -> Any:
+        """Call a target's builder with the device current."""
+        with device_current(device):
+            kernel = builder(*specs, **copy.deepcopy(self.op._params))
+        if not callable(kernel):
+            raise BackendError(
+                f"{self.name}: the kernel builder of target {target!r} has to return something callable, "
+                f"got {type(kernel).__name__}: {kernel!r:.80}",
+                op=self.name,
+                target=target,
+            )
+        return kernel
+
+    def in_tree(self, binding: Binding) -> Prepared:
+        """Make the plan of a call that an in-tree implementation serves."""
+        device = binding.device
+        self.check_available(device)
+        if binding.empty:
+            return self.empty(binding, backend.BUILTIN)
+        copies = self.copies(aligned=True)
+        served_by: dict[str, Any] = {}
+        entry: Entry | None = None
+        if hasattr(self.op, "forward"):
+            kernel, name = self.op.forward, "of its forward"
+        else:
+            use = self.use(binding)
+            call = use.call_spec(device, binding.values)
+            entry = self.resolve(use, call)
+            kernel, name = entry.kernel, repr(entry.key)
+            served_by = {"interface": use.name, "call": call, "key": entry.key}
+        check = result_check(self.name, name, device, self.outputs(binding))
+        first = self.handing_back(launcher(kernel, copies, device, check), binding)
+        run = self.handing_back(launcher(kernel, copies, device, None), binding)
+        return Prepared(self.plan(run, kernel, binding, backend.BUILTIN, copies, **served_by), first, entry=entry)
+
+    def resolve(self, use: LinkedUse, call: CallSpec) -> Entry:
+        """Ask the dispatcher for the entry; word its errors with the op's name and targets."""
+        self.check_named(use)
+        try:
+            return self.blueprint.dispatcher.resolve(use.name, call, tuned=self.op._tuned, only=self.only)
+        except (OpNotAvailableError, AmbiguousDispatchError) as error:
+            trace = getattr(error, "trace", None)
+            if trace is None:
+                raise
+            raise trace.error(op=self.name, targets=backend.registered_targets(self.name)) from None
+
+    def use(self, binding: Binding) -> LinkedUse:
+        """Return the one interface that the call asks."""
+        asked = [use for use in self.blueprint.uses if use.applies(binding.values)]
+        if len(asked) != 1:
+            raise DeclarationError(
+                f"{self.name}: this call asks {[use.name for use in asked] or 'no interface'}; the conditions `when` "
+                f"of its interfaces have to hold for exactly one: {[use.name for use in self.blueprint.uses]}",
+                op=self.name,
+            )
+        return asked[0]
+
+    def implementations(self) -> Mapping[str, type[KernelInterface]]:
+        """Return the op's in-tree implementations by key."""
+        return self.blueprint.dispatcher.implementations()
+
+    def check_available(self, device: torch.device) -> None:
+        """Raise unless some implementation of the op can run on devices of this kind."""
+        kind = device_kind(device)
+        if not any(kind in cls.declaration.devices for cls in self.implementations().values()):
+            raise backend.in_tree_error(self.name, device)
+
+    def check_named(self, use: LinkedUse) -> None:
+        """Raise when ``use_kernel`` names an implementation of another interface than the one the call asks."""
+        keys = self.blueprint.dispatcher.slots[use.name].implementations
+        if self.only is not None and self.only not in keys:
+            raise OpNotAvailableError(
+                f"use_kernel names {self.only!r}, but this call of {self.name} asks the interface {use.name!r}, whose "
+                f"implementations are: {sorted(keys)}",
+                op=self.name,
+                key=self.only,
+            )
+
+    def check_not_named(self, settlement: backend.Settlement) -> None:
+        """Raise when ``use_kernel`` names an in-tree implementation for a call that a target serves."""
+        if self.only is not None:
+            raise OpNotAvailableError(
+                f"use_kernel names {self.only!r}, an in-tree implementation of {self.name}, but a target serves "
+                f"the call ({settlement.text}); construct the op with target=tileops.backend.BUILTIN",
+                op=self.name,
+                key=self.only,
+                target=settlement.target,
+            )
+
+    # Its parts.
+
+    def empty(self, binding: Binding, target: Any) -> Prepared:
+        """Make the plan of a call with nothing to compute: outputs of the inferred shapes, filled as declared."""
+        device = binding.device
+        outputs = self.outputs(binding)
+        for output in outputs:
+            if output.empty is None and 0 not in output.shape:
+                raise SignatureError(
+                    f"{self.name}: an input has no element, and the manifest does not say what then fills the output "
+                    f"{output.name!r} of shape {output.shape}",
+                    op=self.name,
+                )
+
+        def run(*_: torch.Tensor | None) -> Any:
+            made = [
+                torch.full(output.shape, output.empty or 0, dtype=output.dtype, device=device) for output in outputs
+            ]
+            return None if not made else made[0] if len(made) == 1 else tuple(made)
+
+        return Prepared(self.plan(self.handing_back(run, binding), None, binding, target))
+
+    def outputs(self, binding: Binding) -> list[Any]:
+        """Return the outputs that a kernel makes: those that are not a written input handed back."""
+        return [output for output in self.blueprint.entry.checker.outputs(binding) if output.same_as is None]
+
+    def handing_back(self, run: Callable[..., Any], binding: Binding) -> Callable[..., Any]:
+        """Return ``run``, extended to hand back the written inputs that the manifest lists among the outputs."""
+        outputs = self.blueprint.entry.checker.outputs(binding)
+        if all(output.same_as is None for output in outputs):
+            return run
+        places = [None if output.same_as is None else self.blueprint.inputs.index(output.same_as) for output in outputs]
+
+        def run_and_hand_back(*tensors: torch.Tensor | None) -> Any:
+            result = run(*tensors)
+            made = iter(() if result is None else result if isinstance(result, tuple) else (result,))
+            given = tuple(next(made) if place is None else tensors[place] for place in places)
+            return given[0] if len(given) == 1 else given
+
+        return run_and_hand_back
+
+    def copies(self, *, aligned: bool) -> tuple[Copy, ...]:
+        """Return the copies that the call needs before its launch."""
+        checker, inputs = self.blueprint.entry.checker, self.blueprint.entry.signature.inputs
+        written = checker.writes(self.op._params)
+        return copies_for(
+            self.tensors,
+            self.blueprint.inputs,
+            [name in written for name in inputs],
+            [item.contiguous for item in inputs.values()],
+            aligned=aligned,
+        )
+
+    def plan(
+        self,
+        run: Callable[..., Any],
+        kernel: Any,
+        binding: Binding,
+        target: Any,
+        copies: Sequence[Copy] = (),
+        **served_by: Any,
+    ) -> Plan:
+        """Put a plan together."""
+        facts = CallFacts(
+            op=self.name,
+            device=binding.device,
+            target=target,
+            indices=binding.indices,
+            params=self.op.params,
+            copies=tuple(copy.why for copy in copies if copy.why is not None),
+            **served_by,
+        )
+        return Plan(run, kernel, facts, binding)
+
+
+def _outside_modes() -> AbstractContextManager[Any]:
+    """Leave the dispatch modes that are in force: a kernel's memory writes are none of the operations they watch."""
+    return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()

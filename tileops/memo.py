@@ -1,0 +1,82 @@
+"""The memo of one op instance's target kernels: each built once, and dropped again if the call that built it fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+
+class Held:
+    """Holds one target kernel: while it is built, after it, and whether a call with it has succeeded."""
+
+    __slots__ = ("error", "kernel", "lock", "proven")
+
+    def __init__(self) -> None:
+        """Start unbuilt."""
+        self.lock = threading.RLock()
+        self.kernel: Callable[..., Any] | None = None
+        self.error: BaseException | None = None
+        self.proven = False
+
+
+class KernelMemo:
+    """Maps keys to target kernels. Kernels are not evicted: a captured graph may hold them.
+
+    Callers of one key build once and wait for each other; other keys do not wait. A failed build reaches the callers
+    that waited for it and is forgotten, so that the next call builds again.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._lock = threading.Lock()
+        self._held: dict[Hashable, Held] = {}
+
+    def obtain(self, key: Hashable, build: Callable[[], Callable[..., Any]]) -> Held:
+        """Return what is held under ``key``, built by ``build`` if nothing is; raises what ``build`` raises."""
+        with self._lock:
+            held = self._held.setdefault(key, Held())
+        with held.lock:
+            if held.kernel is None:
+                if held.error is not None:
+                    raise held.error
+                try:
+                    held.kernel = build()
+                except BaseException as error:
+                    held.error = error
+                    self._drop(key, held)
+                    raise
+        return held
+
+    def succeed(self, key: Hashable, held: Held) -> None:
+        """Keep a kernel for good: a call with it has succeeded."""
+        if not held.proven:
+            with self._lock:
+                held.proven = True
+                self._held.setdefault(key, held)
+
+    def fail(self, key: Hashable, held: Held) -> None:
+        """Drop a kernel that no call has succeeded with."""
+        with self._lock:
+            if not held.proven and self._held.get(key) is held:
+                del self._held[key]
+
+    def kernels(self) -> Iterator[Callable[..., Any]]:
+        """Yield the kernels held now, oldest first."""
+        with self._lock:
+            kernels = [held.kernel for held in self._held.values() if held.kernel is not None]
+        yield from kernels
+
+    def clear(self) -> None:
+        """Drop every kernel."""
+        with self._lock:
+            self._held.clear()
+
+    def __len__(self) -> int:
+        """Count the kernels held, those under construction too."""
+        return len(self._held)
+
+    def _drop(self, key: Hashable, held: Held) -> None:
+        with self._lock:
+            if self._held.get(key) is held:
+                del self._held[key]

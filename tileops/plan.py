@@ -1,0 +1,75 @@
+"""Plans: what the first call of a key settled, so that later calls repeat none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import attrs
+import torch
+
+from tileops.rules.callspec import CallSpec
+
+#: Plans an instance keeps. A decoder that grows by a token a step makes a plan a step; what an evicted plan ran
+#: on stays built, so that making it anew costs a few lookups, no build.
+LIMIT = 1024
+
+
+@attrs.frozen(kw_only=True)
+class CallFacts:
+    """Says what one call was and who served it. Holds no tensor.
+
+    Attributes:
+        op: the op's class name.
+        device: the device of the call's tensors.
+        target: the target's name, or ``BUILTIN`` for the in-tree kernels.
+        indices: the sizes, runs of sizes and dtypes that the manifest signature's names stood for.
+        params: the op's params.
+        interface: the kernel interface that an in-tree call asked, else None.
+        call: its call spec, else None.
+        key: the implementation that served it, else None.
+        copies: what was copied before the launch, and why, one sentence each.
+    """
+
+    op: str
+    device: torch.device
+    target: Any
+    indices: Mapping[str, Any]
+    params: Mapping[str, Any]
+    interface: str | None = None
+    call: CallSpec | None = None
+    key: str | None = None
+    copies: tuple[str, ...] = ()
+
+
+class Plan:
+    """Holds the function that serves every call of one key, and the facts of those calls."""
+
+    __slots__ = ("binding", "facts", "kernel", "run")
+
+    def __init__(self, run: Callable[..., Any], kernel: Any, facts: CallFacts, binding: Any) -> None:
+        """Take the function, the kernel under it, the facts and the binding of the call that made the plan."""
+        self.run = run
+        self.kernel = kernel
+        self.facts = facts
+        self.binding = binding
+
+
+class PlanTable(dict[Hashable, Plan]):
+    """Maps keys to plans; the oldest goes when there are more than ``limit``.
+
+    Reading takes no lock. Writing happens under the lock of the op that owns the table.
+    """
+
+    __slots__ = ("limit",)
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        """Start empty."""
+        super().__init__()
+        self.limit = limit
+
+    def keep(self, key: Hashable, plan: Plan) -> None:
+        """Add a plan, evicting the oldest ones beyond the limit."""
+        self[key] = plan
+        while len(self) > self.limit:
+            del self[next(iter(self))]
