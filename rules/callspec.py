@@ -14,7 +14,19 @@ from attrs import field
 from tileops.rules.errors import DeclarationError, ExpressionError, FactError, RuleError, nearest
 from tileops.rules.evaluate import EVALUATION_ERRORS
 from tileops.rules.expr import Expression, parse
-from tileops.rules.facts import MISSING, Kind, choice, dim, dims, flag, integer, kind_of, number, read_pairs
+from tileops.rules.facts import (
+    METADATA_KEY,
+    MISSING,
+    Kind,
+    choice,
+    dim,
+    dims,
+    flag,
+    integer,
+    kind_of,
+    number,
+    read_pairs,
+)
 from tileops.rules.parser import RESERVED
 from tileops.rules.types import Type, show
 
@@ -144,6 +156,11 @@ class CallSpec(_Fields):
         return cls(**given)
 
     @classmethod
+    def has_default(cls, fact: str) -> bool:
+        """Say whether a call may leave a declared fact out."""
+        return cls.kinds[fact].default is not MISSING
+
+    @classmethod
     def content(cls) -> dict[str, Any]:
         """Return all of the class that a proof depends on, as plain data: kinds, bounds, invariants, derived facts."""
         return {
@@ -171,33 +188,38 @@ def call_spec(
     def complete(cls: type[_S]) -> type[_S]:
         if not (isinstance(cls, type) and issubclass(cls, CallSpec)):
             raise DeclarationError(f"@call_spec completes a subclass of CallSpec, got {cls!r}")
-        for name in inspect.get_annotations(cls):
-            if not hasattr(cls.__dict__.get(name), "metadata"):
+        annotations = inspect.get_annotations(cls)
+        for name, annotation in annotations.items():
+            if "ClassVar" in str(annotation):
+                continue
+            if not _has_kind(cls.__dict__.get(name)):
                 raise DeclarationError(
                     f"{cls.__name__}.{name} has no kind: write {name} = dim(), integer(low, high), flag(), "
                     "choice(...), number() or dims(max_rank)"
                 )
             _check_name(cls, name)
+        for name, value in cls.__dict__.items():
+            if _has_kind(value) and name not in annotations:
+                raise DeclarationError(f"{cls.__name__}.{name} has no annotation: write {name}: int = ...")
         made: type[_S] = attrs.define(frozen=True, slots=True, init=False, eq=False, repr=False, kw_only=True)(cls)
         kinds = {a.name: kind for a in attrs.fields(made) if (kind := kind_of(a)) is not None}
-        for name in sorted(set(dir(cls)) & set(kinds) - set(inspect.get_annotations(cls)) - set(cls.kinds)):
-            raise DeclarationError(f"{cls.__name__}.{name} has no annotation: write {name}: int = ...")
         scope = {name: kind.type for name, kind in kinds.items()}
         names = dict(cls.derived)
         for name, text in (derived or {}).items():
             _check_name(cls, name)
-            if name in scope or name in names:
+            if name in scope:
                 raise DeclarationError(f"{cls.__name__} has the fact {name!r} already: derive it under another name")
             names[name] = _rule(cls, f"derived fact {name!r}", text)
+        types = dict(scope)
         for name, rule in names.items():
-            scope[name] = _typed(cls, f"derived fact {name!r}", rule, scope)
+            types[name] = _typed(cls, f"derived fact {name!r}", rule, types)
         rules = (*cls.invariants, *(_rule(cls, "an invariant", text) for text in invariants))
         for rule in rules:
-            if _typed(cls, "an invariant", rule, scope).kind != "bool":
+            if _typed(cls, "an invariant", rule, types).kind != "bool":
                 raise ExpressionError(
                     f"{cls.__name__}: the invariant {rule.text!r} is no condition", text=rule.text, column=0
                 )
-        _attach(made, kinds, names, rules, scope)
+        _attach(made, kinds, names, rules, types)
         return made
 
     return complete
@@ -241,11 +263,17 @@ def _current_index(kind: str) -> int | None:
 
 
 def _check_name(cls: type[CallSpec], name: str) -> None:
+    if name in cls.derived:
+        raise DeclarationError(f"{cls.__name__} cannot have the fact {name!r}: {cls.__base__.__name__} derives it")
     if name.startswith("_") or name in _TAKEN:
         raise DeclarationError(
             f"{cls.__name__} cannot call a fact {name!r}: the name is taken by the expression language, a device fact "
             "or CallSpec itself"
         )
+
+
+def _has_kind(value: object) -> bool:
+    return METADATA_KEY in getattr(value, "metadata", ())
 
 
 def _rule(cls: type[CallSpec], what: str, text: str) -> Expression:

@@ -109,8 +109,11 @@ class Expression:
         return function
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """Return the value for these facts; others in the mapping do no harm."""
+        """Return the value for these facts, others do no harm; raises as ``compile`` says, ExpressionError for one missing."""
         names = tuple(sorted(self.facts))
+        missing = [name for name in names if name not in values]
+        if missing:
+            raise ExpressionError(f"no value for {', '.join(missing)} in {self.text!r}", text=self.text, column=0)
         return self.compile(names)(*[values[name] for name in names])
 
     def render(self, values: Mapping[str, Any]) -> str:
@@ -217,7 +220,10 @@ def _split(text: str, parser: type[Parser]) -> tuple[str | Expression, ...]:
             end = _field_end(text, at)
             if plain:
                 parts.append(plain)
-            parts.append(parse(text[at + 1 : end], parser))
+            try:
+                parts.append(parse(text[at + 1 : end], parser))
+            except ExpressionError as error:
+                raise ExpressionError(f"{error}\n    in the message {text!r}", **error.fields) from error
             plain, at = "", end + 1
         else:
             plain, at = plain + char, at + 1

@@ -82,7 +82,7 @@ class Kind:
     def read(self, text: str, fact: str = "the fact") -> Value:
         """Return the value that a text names: ``4096``, ``true``, ``bfloat16``, ``2x3``, ``none``; raises FactError."""
         word = text.strip()
-        if self.optional and word.lower() == "none":
+        if self.optional and word.lower() == "none" and word not in self.choices():
             return None
         value: object = word
         try:
@@ -94,7 +94,8 @@ class Kind:
                 case "number":
                     value = float(word)
                 case "dims":
-                    value = tuple(int(part) for part in word.strip("()").replace(",", "x").split("x") if part.strip())
+                    body = word.strip("()").replace(",", "x").rstrip("x ")
+                    value = tuple(map(int, body.split("x"))) if body else ()
                 case "choice":
                     if self.type.kind == "dtype":
                         value = DTYPES.get(word.removeprefix("torch."), word)
@@ -141,7 +142,9 @@ class Kind:
     def _refuse(self, fact: str, value: object) -> NoReturn:
         got = "nothing" if value is MISSING else f"{show(value)} ({type(value).__name__})"
         hint = ""
-        if isinstance(value, str) and self.type.members:
+        if isinstance(value, str) and self.type.kind == "dtype" and value in self.choices():
+            hint = f": write torch.{value}"
+        elif isinstance(value, str) and self.type.members:
             hint = nearest(value.removeprefix("torch."), self.choices())
         elif isinstance(value, torch.dtype) and self.type.kind == "dtype":
             got = dtype_name(value)

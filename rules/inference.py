@@ -1,8 +1,12 @@
-"""Static types of expressions, and the errors of those that have none."""
+"""Static types of expressions, and the errors of those that have none.
+
+A test for None narrows: in ``x is not None and x > 1`` the second x is never None. Elsewhere arithmetic on a fact that
+may be None has a type, and raises on a call where it is: the proof says so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce, singledispatch
 from typing import NoReturn
 
@@ -82,7 +86,9 @@ class Scope:
             hint = ": write 'x is not None'" if found.optional else hint
             self.fail(node, f"{where} takes a condition, got {found}{hint}")
         if found.optional:
-            self.fail(node, f"{where} takes a condition that is never None: write 'x == True'")
+            self.fail(
+                node, f"{where} takes a condition that is never None: write 'x is not None and x', or 'x == True'"
+            )
 
     def divisor(self, node: Node, where: str) -> Interval:
         """Return the bounds of a divisor; the constant 0 is refused."""
@@ -102,13 +108,17 @@ class Scope:
         """Require that two types can be equal, and that a string is one of the other side's choices."""
         if not found.comparable(other):
             self.fail(other_node, f"'{op}' between {found} and {other} never holds")
-        for side, mine, theirs in ((other_node, other, found), (node, found, other)):
+        for side, theirs in ((other_node, found), (node, other)):
             if isinstance(side, Const) and isinstance(side.value, str) and theirs.members:
                 choices = [str(member) for member in theirs.members]
                 if side.value not in choices:
                     known = ", ".join(map(repr, choices))
                     self.fail(side, f"{side.value!r} is none of {known}{nearest(side.value, choices)}")
-            assert mine is not None
+
+    def without_none(self, names: Iterable[str]) -> Scope:
+        """Return the scope in which these names are known not to be None."""
+        known = {name: evolve(self.types[name], optional=False) for name in names if name in self.types}
+        return evolve(self, types={**self.types, **known}) if known else self
 
     def bind(self, node: Node, variable: str, bound: Type) -> Scope:
         """Return the scope in which a fold's variable is known too."""
@@ -172,6 +182,7 @@ def _compare(node: Compare, scope: Scope) -> Type:
 def _logic(node: Logic, scope: Scope) -> Type:
     for operand in node.operands:
         scope.condition(operand, f"'{node.op}'")
+        scope = scope.without_none(_never_none(operand, node.op == "and"))
     return Type("bool")
 
 
@@ -190,7 +201,8 @@ def _member(node: Member, scope: Scope) -> Type:
 @type_of.register
 def _choose(node: Choose, scope: Scope) -> Type:
     scope.condition(node.condition, "'if'")
-    then, otherwise = scope.type_of(node.then), scope.type_of(node.otherwise)
+    then = scope.without_none(_never_none(node.condition, True)).type_of(node.then)
+    otherwise = scope.without_none(_never_none(node.condition, False)).type_of(node.otherwise)
     joined = then.join(otherwise)
     if joined is None:
         scope.fail(node.otherwise, f"the two sides of 'if' differ: {then}, and {otherwise}")
@@ -340,14 +352,27 @@ def _match_one(needle: Node, kind: Type, option: Node, scope: Scope, op: str) ->
 
 
 def _common(nodes: list[Node], scope: Scope, what: str) -> Type:
-    joined = Type("none")
-    for node in nodes:
+    """Return the one type of several nodes."""
+    joined = scope.type_of(nodes[0])
+    for node in nodes[1:]:
         found = scope.type_of(node)
-        together = joined.join(found) if joined.kind != "none" or node is not nodes[0] else found
+        together = joined.join(found)
         if together is None:
             scope.fail(node, f"{what} are of one type: {joined}, then {found}")
         joined = together
     return joined
+
+
+def _never_none(condition: Node, truth: bool) -> frozenset[str]:
+    """Return the names that are not None where a condition is true, or false."""
+    match condition:
+        case Compare(left=Name(name=name), ops=("is not" | "is" as op,)) if truth == (op == "is not"):
+            return frozenset({name})
+        case Not(operand=operand):
+            return _never_none(operand, not truth)
+        case Logic(op=op, operands=operands) if truth == (op == "and"):
+            return frozenset().union(*(_never_none(operand, truth) for operand in operands))
+    return frozenset()
 
 
 def _product(sequence: Type) -> Interval:
@@ -359,13 +384,3 @@ def _product(sequence: Type) -> Interval:
     if sequence.high is not None:
         high = max(1, sequence.high) ** sequence.max_len
     return min(ends), high
-
-
-def names_known(types: Mapping[str, Type]) -> str:
-    """Return the sorted names of a scope with their types, for messages."""
-    return ", ".join(f"{name} ({found})" for name, found in sorted(types.items()))
-
-
-def describe_value(value: object) -> str:
-    """Return a value with its Python type, for messages: ``'3' (str)``."""
-    return f"{show(value)} ({type(value).__name__})"

@@ -86,7 +86,7 @@ class Parser:
     def __init__(self, text: str) -> None:
         """Hold the text; ``parse`` reads it."""
         self.text = text
-        self._bytes = text.encode()
+        self._bytes = text.encode(errors="surrogatepass")
         self._depth = 0
         self._variables: list[str] = []
 
@@ -260,8 +260,8 @@ class Parser:
         if isinstance(tree.value, ast.Dict):
             return self._lookup(tree, tree.value)
         base = self.node(tree.value)
-        if isinstance(base, Const):
-            self.fail(tree.value, f"only a tuple or a literal table can be indexed, not {show(base.value)}")
+        if not isinstance(base, Name | Pack | Slice | Choose):
+            self.fail(tree.value, "only a tuple or a literal table can be indexed: shape[0], {80: 1, 90: 2}[arch]")
         if isinstance(tree.slice, ast.Slice):
             part = tree.slice
             if part.step is not None:
@@ -324,6 +324,8 @@ class Parser:
 
     def _over(self, tree: ast.expr, usage: str) -> tuple[Node, ...] | range:
         if isinstance(tree, ast.Tuple):
+            if not tree.elts:
+                self.fail(tree, "a comprehension runs over at least one item")
             return self.pack(tree.elts, tree).items
         if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "range"):
             self.fail(tree, f"a comprehension runs over a literal tuple or a constant range: {usage}")
