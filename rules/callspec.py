@@ -11,7 +11,7 @@ import attrs
 import torch
 from attrs import field
 
-from tileops.rules.errors import DeclarationError, ExpressionError, FactError, RuleError, nearest
+from tileops.rules.errors import DeclarationError, ExpressionError, RuleError
 from tileops.rules.evaluate import EVALUATION_ERRORS
 from tileops.rules.expr import Expression, parse
 from tileops.rules.facts import (
@@ -27,6 +27,7 @@ from tileops.rules.facts import (
     number,
     read_pairs,
 )
+from tileops.rules.initialiser import initialiser
 from tileops.rules.parser import RESERVED
 from tileops.rules.types import Type, show
 
@@ -41,7 +42,6 @@ DEVICE_SCOPE: Mapping[str, Type] = MappingProxyType(
         "smem_budget": Type("int", low=0),
     }
 )
-_settled: dict[object, torch.device] = {}
 _T = TypeVar("_T")
 
 
@@ -188,6 +188,8 @@ def call_spec(
     def complete(cls: type[_S]) -> type[_S]:
         if not (isinstance(cls, type) and issubclass(cls, CallSpec)):
             raise DeclarationError(f"@call_spec completes a subclass of CallSpec, got {cls!r}")
+        if isinstance(invariants, str):
+            raise DeclarationError(f"{cls.__name__}: invariants takes a tuple of expressions, got {invariants!r}")
         annotations = inspect.get_annotations(cls)
         for name, annotation in annotations.items():
             if "ClassVar" in str(annotation):
@@ -215,7 +217,8 @@ def call_spec(
             types[name] = _typed(cls, f"derived fact {name!r}", rule, types)
         rules = (*cls.invariants, *(_rule(cls, "an invariant", text) for text in invariants))
         for rule in rules:
-            if _typed(cls, "an invariant", rule, types).kind != "bool":
+            kind = _typed(cls, "an invariant", rule, types)
+            if kind.kind != "bool" or kind.optional:
                 raise ExpressionError(
                     f"{cls.__name__}: the invariant {rule.text!r} is no condition", text=rule.text, column=0
                 )
@@ -225,46 +228,9 @@ def call_spec(
     return complete
 
 
-def settle_device(device: object) -> torch.device:
-    """Return a device as a call spec keeps it; raises FactError for what is no device.
-
-    A device without an index gets the current one where torch can say it without initialising a driver; CPU devices
-    have no index, as on tensors.
-    """
-    if not isinstance(device, str | torch.device):
-        raise FactError(
-            f"device takes a torch.device or its name; got {device!r}", fact="device", received=repr(device)
-        )
-    try:
-        found = torch.device(device)
-    except RuntimeError as error:
-        cause = str(error).splitlines()[0]
-        raise FactError(
-            f"device takes a torch.device or its name; got {device!r}: {cause}", fact="device", received=repr(device)
-        ) from error
-    if found.type == "cpu":
-        found = torch.device("cpu")
-    elif found.index is None:
-        index = _current_index(found.type)
-        # The current index can change, and the driver can become available: such an answer is not kept.
-        return found if index is None else torch.device(found.type, index)
-    _settled[device] = found
-    return found
-
-
-def _current_index(kind: str) -> int | None:
-    module = getattr(torch, kind, None)
-    if module is None or not hasattr(module, "is_available"):
-        return None
-    if hasattr(module, "is_initialized") and module.is_initialized():
-        return int(module.current_device())
-    # Before the driver is initialised nobody has chosen a device: it is the first.
-    return 0 if module.is_available() else None
-
-
 def _check_name(cls: type[CallSpec], name: str) -> None:
     if name in cls.derived:
-        raise DeclarationError(f"{cls.__name__} cannot have the fact {name!r}: {cls.__base__.__name__} derives it")
+        raise DeclarationError(f"{cls.__name__} cannot have the fact {name!r}: its base class derives it")
     if name.startswith("_") or name in _TAKEN:
         raise DeclarationError(
             f"{cls.__name__} cannot call a fact {name!r}: the name is taken by the expression language, a device fact "
@@ -310,7 +276,7 @@ def _attach(
     cls.scope = MappingProxyType({**scope, **DEVICE_SCOPE})
     for name, rule in derived.items():
         setattr(cls, name, _derived_property(name, rule))
-    cls.__init__ = _initialiser(cls, kinds, invariants)  # type: ignore[method-assign]
+    cls.__init__ = initialiser(cls, kinds, invariants)  # type: ignore[method-assign]
 
 
 def _derived_property(name: str, rule: Expression) -> property:
@@ -328,127 +294,6 @@ def _derived_property(name: str, rule: Expression) -> property:
             ) from error
 
     return property(compute, doc=f"Return ``{rule.text}``.")
-
-
-def _initialiser(
-    cls: type[CallSpec], kinds: Mapping[str, Kind], invariants: tuple[Expression, ...]
-) -> Callable[..., None]:
-    """Generate ``__init__``: one inline test a fact on the straight path, all the words on the other."""
-    environment: dict[str, Any] = {
-        "_set": object.__setattr__,
-        "_settled": _settled,
-        "_spec": cls,
-        "_checked": _checked,
-        "_verify": _verify,
-        "_tuple": tuple,
-        "_MISSING": MISSING,
-        "_inf": float("inf"),
-        **{f"_d_{name}": kind.default for name, kind in kinds.items()},
-        **{f"_t_{name}": _exact_type(kind) for name, kind in kinds.items()},
-        **{f"_m_{name}": frozenset(kind.type.members) for name, kind in kinds.items()},
-        "_type": type,
-    }
-    given = "".join(f", {name}=_d_{name}" for name in kinds)
-    listed = ", ".join(kinds)
-    straight = " and ".join(
-        ["not unknown", "stated is None", *(_condition(name, kind) for name, kind in kinds.items())]
-    )
-    lines = [
-        f"def __init__(self, *, device=_MISSING{given}, stated=None, **unknown):",
-        "    settled = _settled.get(device) if _type(device) in _DEVICE_TYPES else None",
-        f"    if not (settled is not None and {straight}):",
-        f"        settled, {listed}{',' if listed else ''} = _checked(_spec, device, dict("
-        + ", ".join(f"{name}={name}" for name in kinds)
-        + "), stated, unknown)",
-        f"    key = (settled, {listed})",
-        "    _set(self, 'device', settled)",
-        "    _set(self, 'stated', stated)",
-        *(f"    _set(self, {name!r}, {name})" for name in kinds),
-        "    _set(self, '_key', key)",
-        "    _set(self, '_hash', _hash((_spec, key)))",
-        "    _set(self, '_read', None)",
-        *(["    _verify(self)"] if invariants else []),
-    ]
-    environment |= {"_DEVICE_TYPES": (torch.device, str), "_hash": hash}
-    exec(compile("\n".join(lines), f"<{cls.__name__}.__init__>", "exec"), environment)
-    made: Callable[..., None] = environment["__init__"]
-    made.__qualname__ = f"{cls.__qualname__}.__init__"
-    return made
-
-
-def _exact_type(kind: Kind) -> type:
-    kinds = {"int": int, "bool": bool, "float": float, "str": str, "dtype": torch.dtype, "tuple": tuple}
-    return kinds[kind.type.kind]
-
-
-def _condition(name: str, kind: Kind) -> str:
-    """Return the test that a value can be stored as it stands; what fails it goes through ``Kind.check``."""
-    low, high = kind.type.bounds
-    test = f"_type({name}) is _t_{name}"
-    match kind.word:
-        case "dim" | "integer":
-            test += f" and {low} <= {name} <= {high}"
-        case "choice":
-            test += f" and {name} in _m_{name}"
-        case "number":
-            # Zero goes the long way, where -0.0 becomes 0.0.
-            test += f" and {name} != 0.0 and -_inf < {name} < _inf"
-        case "dims":
-            test = "False"
-    return f"({name} is None or {test})" if kind.optional else f"{test}"
-
-
-def _checked(
-    cls: type[CallSpec], device: object, facts: dict[str, Any], stated: object, unknown: dict[str, Any]
-) -> tuple[Any, ...]:
-    """Return device and facts as a spec keeps them; raises one FactError that lists every fault."""
-    faults: list[FactError] = []
-    for name in unknown:
-        faults.append(FactError(f"unknown fact {name!r}{nearest(name, facts)}; known: {', '.join(facts)}", fact=name))
-    kept: list[Any] = []
-    try:
-        if device is MISSING:
-            raise FactError("device takes a torch.device or its name; got nothing", fact="device", received="nothing")
-        kept.append(settle_device(device))
-    except FactError as error:
-        faults.append(error)
-    for name, value in facts.items():
-        try:
-            kept.append(cls.kinds[name].check(name, value))
-        except FactError as error:
-            faults.append(error)
-    if stated is not None:
-        from tileops.rules.device import DeviceFacts  # imported late: rules.device may import this module
-
-        if not isinstance(stated, DeviceFacts):
-            faults.append(FactError(f"stated takes DeviceFacts; got {stated!r}", fact="stated", received=repr(stated)))
-    if faults:
-        message = f"{cls.__name__}: " + "; ".join(map(str, faults))
-        raise FactError(
-            message, call=cls.__name__, facts=[fault.fields.get("fact") for fault in faults], **faults[0].fields
-        )
-    return tuple(kept)
-
-
-def _verify(spec: CallSpec) -> None:
-    for rule in spec.invariants:
-        names = tuple(sorted(rule.facts))
-        values = [getattr(spec, name) for name in names]
-        try:
-            holds = rule.compile(names)(*values)
-        except EVALUATION_ERRORS as error:
-            raise RuleError(
-                f"{type(spec).__name__}: the invariant {rule.text!r} raises {type(error).__name__} on {spec!r}",
-                rule=rule.text,
-                cause=repr(error),
-            ) from error
-        if not holds:
-            rendered = rule.render(dict(zip(names, values, strict=True)))
-            raise FactError(
-                f"{type(spec).__name__}: every call meets {rule.text!r}; got {rendered}",
-                rule=rule.text,
-                received=rendered,
-            )
 
 
 def _plain(value: object) -> str:

@@ -109,7 +109,10 @@ class Expression:
         return function
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """Return the value for these facts, others do no harm; raises as ``compile`` says, ExpressionError for one missing."""
+        """Return the value for these facts; others do no harm.
+
+        Raises ExpressionError for a fact that is missing, else what ``compile`` says.
+        """
         names = tuple(sorted(self.facts))
         missing = [name for name in names if name not in values]
         if missing:

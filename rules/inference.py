@@ -37,7 +37,7 @@ from tileops.rules.nodes import (
     Star,
     fault,
 )
-from tileops.rules.types import Type, show, type_of_value
+from tileops.rules.types import Type, type_of_value
 
 ZERO: Interval = (0, 0)
 _INTERVALS: Mapping[str, Callable[[Interval, Interval], Interval]] = {
