@@ -1,0 +1,26 @@
+"""Dense matrix products: one interface, four implementations."""
+
+from tileops.kernels.gemm.call import GemmCall
+from tileops.kernels.gemm.gemv import GemvKernel
+from tileops.kernels.gemm.interface import GemmInterface
+from tileops.kernels.gemm.mma import GemmMmaKernel
+from tileops.kernels.gemm.splitk import GemmSplitkKernel
+from tileops.kernels.gemm.wgmma import GemmWgmmaKernel
+
+GEMM_IMPLEMENTATIONS: dict[str, type[GemmInterface]] = {
+    "gemm_mma": GemmMmaKernel,
+    "gemm_splitk": GemmSplitkKernel,
+    "gemm_wgmma": GemmWgmmaKernel,
+    "gemv": GemvKernel,
+}
+"""The implementations of GemmInterface by key."""
+
+__all__ = [
+    "GEMM_IMPLEMENTATIONS",
+    "GemmCall",
+    "GemmInterface",
+    "GemmMmaKernel",
+    "GemmSplitkKernel",
+    "GemmWgmmaKernel",
+    "GemvKernel",
+]

@@ -1,0 +1,53 @@
+"""Compiles a device program for one arch and hands back the plainest call that launches it."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_building = threading.Lock()
+"""TileLang does not say that tracing and lowering may run in several threads at once."""
+
+
+def target_of(arch: int) -> dict[str, str]:
+    """Returns TileLang's target for an arch such as 90: Hopper's own instructions need the sm_90a form."""
+    return {"kind": "cuda", "arch": "sm_90a" if arch == 90 else f"sm_{arch}"}
+
+
+def compile_program(program: Callable[[], Any], arch: int, *, warp_matrix: bool = False, index_bits: int = 32) -> Any:
+    """Builds ``program`` and compiles it for ``arch``; returns TileLang's kernel object. Needs nvcc, no GPU.
+
+    ``warp_matrix`` keeps to mma.sync and to threads that all do the same, as on sm_80, whatever the arch has.
+    ``index_bits`` is the width of index arithmetic: 64 for programs with dimensions of 2**31 and more.
+    """
+    # TileLang has no types, and importing it takes a second.
+    tilelang: Any = importlib.import_module("tilelang")
+    key = tilelang.PassConfigKey
+    configs: dict[Any, Any] = {key.TL_CONFIG_INDEX_BITWIDTH: index_bits} if index_bits != 32 else {}
+    if warp_matrix:
+        configs |= {key.TL_DISABLE_WGMMA: True, key.TL_DISABLE_WARP_SPECIALIZED: True}
+    with _building:
+        return tilelang.compile(
+            program(), target=target_of(arch), execution_backend="tvm_ffi", pass_configs=configs or None
+        )
+
+
+def launcher(kernel: Any) -> Callable[..., Any]:
+    """Returns a compiled kernel's bare entry: tensors in the program's order, outputs among them.
+
+    It launches on the current stream of the tensors' device and returns at once. The entry makes that device
+    current and leaves it so; where there are several, the caller's is put back.
+    """
+    entry: Callable[..., Any] = kernel.adapter.get_exportable_executable()["main"]
+    if torch.cuda.device_count() < 2:
+        return entry
+
+    def launch(*tensors: torch.Tensor) -> None:
+        with torch.cuda.device(tensors[0].device):
+            entry(*tensors)
+
+    return launch

@@ -1,0 +1,57 @@
+"""gemv: products of one or two rows, at the speed of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from attrs import frozen
+
+from tileops.kernels.gemm.call import GemmCall
+from tileops.kernels.gemm.form import Form
+from tileops.kernels.gemm.interface import OneLaunch
+from tileops.kernels.gemm.limits import INDEX
+from tileops.kernels.gemm.tiles import Sharing, gemv_sharing
+from tileops.rules.archs import at_least
+from tileops.rules.declaration import Declaration, Refusal
+
+
+@frozen
+class GemvBuild:
+    """The build identity: the whole shape is compiled in."""
+
+    form: Form
+    sharing: Sharing
+    arch: int
+
+    def program(self) -> Any:
+        """Returns the device program."""
+        from tileops.kernels.gemm.programs import gemv
+
+        build = gemv.program_rows if self.form.trans_b else gemv.program_columns
+        return build(self.form, self.sharing.across, self.sharing.down, self.sharing.unroll)
+
+    def options(self) -> dict[str, Any]:
+        """Returns how to compile it."""
+        return {"warp_matrix": True}
+
+    def __str__(self) -> str:
+        return f"{self.form}, {self.sharing}"
+
+
+class GemvKernel(OneLaunch):
+    """Serves one or two rows of a."""
+
+    declaration: ClassVar[Declaration] = Declaration(
+        devices={"cuda"},
+        supported_archs=at_least(80),
+        refusal=(Refusal("m > 2", "m={m}: keeps the sums of at most two rows"), INDEX),
+        preferred_over={"gemm_splitk"},
+    )
+
+    @classmethod
+    def entry_for(cls, call: GemmCall) -> tuple[GemvBuild, Callable[[], GemvKernel]]:
+        """Returns the build identity of a call and the function that builds it."""
+        sharing = gemv_sharing(call.n, call.k, call.trans_b)
+        identity = GemvBuild(Form.of(call, compiled_m=True), sharing, call.arch)
+        return identity, lambda: cls(identity)

@@ -1,0 +1,91 @@
+"""gemm_splitk: few tiles and a long k; the slices of k are shared out among blocks and added up in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from attrs import frozen
+
+from tileops.kernels.compile import compile_program, launcher
+from tileops.kernels.gemm.call import GemmCall
+from tileops.kernels.gemm.form import Form
+from tileops.kernels.gemm.interface import GemmInterface
+from tileops.kernels.gemm.limits import INDEX
+from tileops.kernels.gemm.tiles import Tile, splitk_parts, splitk_tile
+from tileops.rules.archs import at_least
+from tileops.rules.declaration import Declaration, Refusal
+
+
+@frozen
+class SplitkBuild:
+    """The build identity. m is compiled in where it is a row pitch (trans_a) and read at each launch elsewhere."""
+
+    form: Form
+    tile: Tile
+    parts: int
+    tma: bool
+    arch: int
+
+    def program(self) -> Any:
+        """Returns the device program."""
+        from tileops.kernels.gemm.programs.splitk import program
+
+        return program(self.form, self.tile, self.parts, self.tma)
+
+    def options(self) -> dict[str, Any]:
+        """Returns how to compile it."""
+        return {"warp_matrix": not self.tma}
+
+    def __str__(self) -> str:
+        return f"{self.form}, {self.tile}, {self.parts} parts" + (", copy engine" if self.tma else "")
+
+
+class GemmSplitkKernel(GemmInterface):
+    """Serves products whose tiles would leave most SMs idle."""
+
+    declaration: ClassVar[Declaration] = Declaration(
+        devices={"cuda"},
+        supported_archs=at_least(80),
+        refusal=(
+            Refusal(
+                "ceildiv(m, 64) * ceildiv(n, 128) * 2 > sm_count",
+                "{ceildiv(m, 64) * ceildiv(n, 128)} tiles of 64 x 128 occupy more than half of {sm_count} SMs already",
+            ),
+            Refusal("k < 1024", "k={k}: parts of fewer than 512 elements cost more to add up than they save"),
+            INDEX,
+        ),
+        preferred_over={"gemm_wgmma"},
+    )
+
+    def __init__(self, identity: SplitkBuild) -> None:
+        """Compiles the program of a build identity for its arch. Needs nvcc or TileLang's disk cache."""
+        self.identity = identity
+        self._launch = launcher(self.compile(identity))
+        self._m_axis = 1 if identity.form.trans_a else 0
+        self._n_axis = 0 if identity.form.trans_b else 1
+
+    @classmethod
+    def compile(cls, identity: SplitkBuild) -> Any:
+        """Returns TileLang's kernel object for a build identity."""
+        return compile_program(identity.program, identity.arch, **identity.options())
+
+    @classmethod
+    def entry_for(cls, call: GemmCall) -> tuple[SplitkBuild, Callable[[], GemmSplitkKernel]]:
+        """Returns the build identity of a call and the function that builds it."""
+        pitches = (call.m if call.trans_a else call.k, call.k if call.trans_b else call.n)
+        tma = call.arch == 90 and call.m > 32 and all(pitch * call.dtype.itemsize % 16 == 0 for pitch in pitches)
+        tile = splitk_tile(call.m, tma)
+        parts = splitk_parts(tile, call.m, call.n, call.k, call.sm_count)
+        form = Form.of(call, compiled_m=call.trans_a and not tma)
+        identity = SplitkBuild(form, tile, parts, tma, call.arch)
+        return identity, lambda: cls(identity)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """Returns a new d [m, n]."""
+        m, n = a.shape[self._m_axis], b.shape[self._n_axis]
+        workspace = a.new_empty((self.identity.parts, m, n), dtype=torch.float32)
+        d = a.new_empty((m, n))
+        self._launch(a, b, workspace, d)
+        return d

@@ -1,0 +1,54 @@
+"""Times calls on a CUDA device for the scripts in this folder. Not a test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+COLD_BYTES = 256 * 2**20
+"""Input sets are rotated until they span this much: several times the L2 cache, so that every call reads memory."""
+
+
+def copies(bytes_per_call: int, most: int = 10) -> int:
+    """Returns how many input sets a row needs so that no call finds its operands in the L2 cache."""
+    return max(2, min(most, -(-COLD_BYTES // max(bytes_per_call, 1))))
+
+
+def gpu_us(calls: Sequence[Callable[[], object]], repeats: int = 15) -> float:
+    """Returns the GPU time of a call in us: median over replays of a CUDA graph of at least ten, over all ``calls``."""
+    rounds = max(1, 10 // len(calls))
+    for call in calls:
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(rounds):
+            for call in calls:
+                call()
+    graph.replay()
+    times = []
+    for _ in range(repeats):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) * 1e3 / (rounds * len(calls)))
+    return sorted(times)[repeats // 2]
+
+
+def relative_error(out: torch.Tensor, reference: torch.Tensor) -> float:
+    """Returns ||out - reference|| / ||reference|| in float64; NaN where out holds one."""
+    out, reference = out.double(), reference.double()
+    return float((out - reference).norm() / reference.norm().clamp_min(1e-300))
+
+
+def manifest_rows(op: str = "GemmFwdOp", family: str = "gemm") -> list[tuple[str, dict[str, Any]]]:
+    """Returns (label, workload) of each row of an op in the manifest, or in the file that $ROWS names."""
+    path = Path(os.environ.get("ROWS", f"manifest/spec/{family}.yaml"))
+    return [(row["label"], row) for row in yaml.safe_load(path.read_text())[op]["workloads"]]
