@@ -25,7 +25,7 @@ def stage_with(**claims) -> TargetStage:
     registry = Registry(lambda: {"GemmFwdOp"})
     for target, detect in claims.items():
         registry.register_detector(target, detect)
-    return TargetStage(registry, Discovery(registry, lambda: ([], [])))
+    return TargetStage(registry, Discovery(registry, list))
 
 
 def claims_cpu(device: torch.device) -> bool:

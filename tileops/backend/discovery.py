@@ -60,14 +60,10 @@ class Discovery:
 
     Args:
         registry: where the backends' modules register.
-        find: gives the entry points and, apart from them, records of what could not even be listed.
+        find: gives the entry points to load, in any order; those of the installed distributions by default.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        find: Callable[[], tuple[Collection[EntryPoint], Collection[LoadRecord]]] | None = None,
-    ) -> None:
+    def __init__(self, registry: Registry, find: Callable[[], Collection[EntryPoint]] | None = None) -> None:
         """Load nothing yet."""
         self._registry = registry
         self._find = find or installed
@@ -117,10 +113,7 @@ class Discovery:
     def _load_all(self) -> None:
         self._running = True
         try:
-            points, unlisted = self._find()
-            for record in unlisted:
-                self._keep(record)
-            owners = {_owner(point): point for point in points}
+            owners = {_owner(point): point for point in self._find()}
             self._registry.set_owners(owners)
             for owner in sorted(owners, key=_order):
                 if owner not in self._records:  # else an interrupted discovery loaded it
@@ -163,29 +156,11 @@ def record_of(owner: Owner, error: BaseException) -> LoadRecord:
     return LoadRecord(owner.entry_point, owner.module, owner.distribution, owner.version, state, error, text)
 
 
-def installed() -> tuple[list[EntryPoint], list[LoadRecord]]:
-    """List the entry points of the group; a distribution whose own list cannot be read becomes a failed record."""
-    import importlib.metadata as metadata  # 15 ms that `import tileops.gemm` does not need
+def installed() -> Collection[EntryPoint]:
+    """List the entry points of the group."""
+    from importlib.metadata import entry_points  # 15 ms that `import tileops.gemm` does not need
 
-    try:
-        return list(metadata.entry_points(group=GROUP)), []
-    except Exception:  # noqa: BLE001 - one unreadable distribution hides all the others; the loop below finds it
-        return _installed_one_by_one()
-
-
-def _installed_one_by_one() -> tuple[list[EntryPoint], list[LoadRecord]]:
-    import importlib.metadata as metadata
-
-    points: dict[tuple[str, str | None], EntryPoint] = {}
-    broken = []
-    for distribution in metadata.distributions():
-        try:
-            for point in distribution.entry_points.select(group=GROUP):
-                points.setdefault((point.name, _named(point)[0]), point)
-        except Exception as error:  # noqa: BLE001 - kept in the record
-            place = str(distribution.locate_file(""))
-            broken.append(record_of(Owner("(unreadable)", place, _name_or_none(distribution), None), error))
-    return list(points.values()), broken
+    return entry_points(group=GROUP)
 
 
 def _owner(point: EntryPoint) -> Owner:

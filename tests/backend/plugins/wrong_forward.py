@@ -1,0 +1,15 @@
+"""Adds an implementation whose forward does not take what the interface hands it."""
+
+from tileops.backend import register_kernel_type
+from tileops.kernels.gemm.interface import GemmInterface
+from tileops.rules import Declaration
+
+
+class WrongForward(GemmInterface):
+    declaration = Declaration(devices={"xpu"})
+
+    def forward(self, a, b, bias):
+        raise AssertionError("never built")
+
+
+register_kernel_type("GemmFwdOp", "xpu_wrong", WrongForward)
