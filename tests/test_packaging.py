@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 LINKED = ("rules", "manifest", "kernels", "tools")
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "tileops", *LINKED)
-OURS = ("tileops", "torch_cpu", "__editable__", "__pycache__")
+OURS = ("tileops", "__editable__", "__pycache__")
 
 
 def run(*command: str | Path, cwd: Path) -> str:

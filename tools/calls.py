@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from tileops.manifest.schema import Input
 from tileops.manifest.signature import Binding
 from tileops.manifest.workload import Case, bind
 from tileops.rules.callspec import CallSpec
-from tileops.rules.device import DeviceFacts
+from tileops.rules.device import CUDA, NO_FACTS
 from tileops.rules.errors import DeclarationError, FactError, SignatureError, nearest
 from tileops.tools import words
 from tileops.tools.catalogue import Asked, Known
@@ -62,7 +63,7 @@ def from_shapes(known: Known, interface: str | None, given: Mapping[str, str], w
         text = given.get(name, given.get("dtype"))
         members = signature.forall[name].members
         if text is not None:
-            dtypes[name] = dtype_of(name, text)
+            dtypes[name] = dtype_of(name, text, members)
         elif len(members) == 1:
             dtypes[name] = members[0]
         else:
@@ -124,12 +125,12 @@ def pose(known: Known, interface: str | None, binding: Binding, where: Place) ->
     return Posed(given=call.facts(), interface=known.interfaces[use.name], call=call)
 
 
-def command_of(op: str, interface: Asked | None, call: CallSpec, facts: DeviceFacts) -> str:
+def command_of(op: str, interface: Asked, call: CallSpec) -> str:
     """Return the command line that asks about ``call`` again, with every device fact said."""
-    options = [f"--device {call.device.type}"] if call.device.type != "cuda" else []
-    if facts.arch >= 0:
+    facts = call.device_facts
+    options = [f"--device {call.device.type}"] if call.device.type != CUDA else []
+    if facts != NO_FACTS:
         options += [f"--arch {facts.arch}", f"--sm-count {facts.sm_count}", f"--smem {facts.smem_budget}"]
-        options += [f"--calibration {facts.calibration or 'none'}"]
-    if interface is not None:
-        options.append(f"--interface {interface.name}")
-    return " ".join(["python -m tools.explain", op, call.text(), *options, "--target builtin"])
+        options += [f"--calibration {shlex.quote(facts.calibration or 'none')}"]
+    said = " ".join([shlex.quote(word) for word in call.text().split(" ")] + options)
+    return f"python -m tools.explain {op} {said} --interface {interface.name} --target builtin"

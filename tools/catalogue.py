@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import attrs
 
 from tileops.catalog import collecting, op_class, op_names
-from tileops.manifest.entry import OpEntry
+from tileops.manifest.record import OpEntry
 from tileops.op import Op
 from tileops.rules.errors import nearest
 from tileops.rules.interface import KernelInterface

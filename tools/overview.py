@@ -47,15 +47,7 @@ class InterfaceView:
             lines.append(f"  {key}  {where_it_runs(declaration)}{', general' if declaration.general else ''}")
             lines += words.columns([("refuses", refusal.text) for refusal in declaration.refusal], indent="    ")
         lines += self._precedence() + self._proved()
-        if self.rows:
-            lines.append("winners on the reference board of each arch")
-            lines += words.columns(
-                [
-                    (row.case.label, words.spans([(arch, key or NOBODY) for arch, key in sorted(row.winners.items())]))
-                    for row in self.rows
-                ],
-                indent="  ",
-            )
+        lines += self._winners()
         return lines
 
     def _precedence(self) -> list[str]:
@@ -67,10 +59,27 @@ class InterfaceView:
         return ["precedence", *(f"  {key} > {', '.join(sorted(below[key]))}" for key in sorted(below))]
 
     def _proved(self) -> list[str]:
-        counted = f"{words.count(self.proof.proved.pairs, 'pair')}, {words.count(self.proof.proved.queries, 'query')}"
+        pairs = words.count(self.proof.proved.pairs, "pair")
+        counted = f"{pairs} without precedence, {words.count(self.proof.proved.queries, 'query')}"
         if not self.proof.findings:
             return [f"proved: no call has two winners, and no rule can raise ({counted})"]
         return [f"findings ({counted})", *(f"  {finding.text()}" for finding in self.proof.findings)]
+
+    def _winners(self) -> list[str]:
+        """Write who wins: a line for the dtype cases of a row that agree, archs that no row is served on left out."""
+        archs = sorted({arch for row in self.rows for arch in row.winners})
+        served = [arch for arch in archs if any(row.winners[arch] is not None for row in self.rows)]
+        if not served:
+            return []
+        agreeing: dict[tuple[str, str], list[str]] = {}
+        for row in self.rows:
+            label, _, dtypes = row.case.label.partition("/")
+            spans = words.spans([(arch, row.winners[arch] or NOBODY) for arch in served])
+            agreeing.setdefault((label, spans), []).append(dtypes)
+        unserved = [str(arch) for arch in archs if arch not in served]
+        none = f"; none on arch {', '.join(unserved)}" if unserved else ""
+        lines = [(label, " ".join(dtypes), spans) for (label, spans), dtypes in agreeing.items()]
+        return [f"winners on the reference board of each arch{none}", *words.columns(lines, indent="  ")]
 
     def plain(self) -> dict[str, Any]:
         """Return the view as the JSON schema ``overview-1.json`` has it."""

@@ -136,11 +136,12 @@ def shape_of(name: str, text: str) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes)
 
 
-def dtype_of(name: str, text: str) -> torch.dtype:
-    """Read a dtype by its torch name; raises UsageError with the nearest."""
-    if text not in DTYPES:
-        raise UsageError(f"{name} takes a dtype, got {text!r}{nearest(text, DTYPES)}")
-    return DTYPES[text]
+def dtype_of(name: str, text: str, members: Sequence[torch.dtype]) -> torch.dtype:
+    """Read a dtype by its torch name, one of ``members`` if there are any; raises UsageError with the nearest."""
+    valid = {known: dtype for known, dtype in DTYPES.items() if not members or dtype in members}
+    if text not in valid:
+        raise UsageError(f"{name} takes {' or '.join(valid)}, got {text!r}{nearest(text, valid)}")
+    return valid[text]
 
 
 def param_of(param: Param, text: str) -> Any:

@@ -1,0 +1,195 @@
+"""The static check as data: every table proved, every manifest file read, every claim of ``serves`` held."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+import torch
+
+from tileops import catalog
+from tileops.manifest import loader
+from tileops.manifest.workload import bind
+from tileops.rules.callspec import CallSpec
+from tileops.rules.device import boards, reference
+from tileops.rules.errors import BackendError
+from tileops.rules.interface import argument_findings
+from tileops.rules.report import Finding, Report
+from tileops.rules.table import RuleTable
+from tileops.rules.trace import plain_value
+from tileops.tools import calls
+from tileops.tools.catalogue import Asked, Known, known
+from tileops.tools.question import Place
+
+ERROR, WARNING = "error", "warning"
+UNDECIDED = "undecided"
+
+
+@attrs.frozen(kw_only=True)
+class Found:
+    """One finding: where, what, how grave, and the command line that shows it again."""
+
+    op: str | None
+    interface: str | None = None
+    kind: str
+    severity: str = ERROR
+    keys: tuple[str, ...] = ()
+    message: str
+    call: Mapping[str, Any] | None = None
+    command: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Return where it was found: ``GemmFwdOp.gemm gemv, gemm_splitk``."""
+        name = ".".join(part for part in (self.op, self.interface) if part is not None) or "manifest"
+        return f"{name} {', '.join(self.keys)}".rstrip()
+
+    def plain(self) -> dict[str, Any]:
+        """Return the finding as the JSON schema ``check-1.json`` has it."""
+        witness = None if self.command is None else {"call": self.call, "command": self.command}
+        return {
+            "op": self.op,
+            "interface": self.interface,
+            "kind": self.kind,
+            "severity": self.severity,
+            "keys": list(self.keys),
+            "message": self.message,
+            "witness": witness,
+        }
+
+
+@attrs.frozen
+class Audit:
+    """All that a check found, how much it looked at, and the tables with their reports."""
+
+    findings: tuple[Found, ...]
+    counts: Mapping[str, int]
+    tables: tuple[tuple[RuleTable, Report], ...]
+
+    @property
+    def errors(self) -> tuple[Found, ...]:
+        """Return the findings that make the check fail."""
+        return tuple(found for found in self.findings if found.severity == ERROR)
+
+
+def op_names() -> frozenset[str]:
+    """Return the names of all ops in the manifest."""
+    return catalog.op_names()
+
+
+def audit(names: Collection[str] | None = None) -> Audit:
+    """Check these ops, or all of them. Proves anew, whatever verdict is stored. Raises for no finding."""
+    findings: list[Found] = []
+    tables: list[tuple[RuleTable, Report]] = []
+    counts = Counter(dict.fromkeys(("ops", "tables", "implementations", "pairs", "queries", "workloads"), 0))
+    broken = _unreadable(findings)
+    for name, family in sorted(catalog.families().items()):
+        if (names is not None and name not in names) or family in broken:
+            continue
+        counts["ops"] += 1
+        try:
+            op = known(name)
+        except (BackendError, ImportError, AttributeError, TypeError) as error:
+            findings.append(Found(op=name, kind="import", message=f"{type(error).__name__}: {error}"))
+            continue
+        findings += check_op(op, counts, tables)
+    return Audit(tuple(findings), counts, tuple(tables))
+
+
+def _unreadable(findings: list[Found]) -> set[str]:
+    """Return the families whose manifest file does not load, noting what is wrong with each."""
+    broken = set()
+    for family in sorted(set(catalog.families().values())):
+        try:
+            loader.family(family)
+        except BackendError as error:
+            broken.add(family)
+            findings.append(Found(op=None, kind="manifest", message=str(error)))
+    return broken
+
+
+def check_op(op: Known, counts: Counter[str], tables: list[tuple[RuleTable, Report]]) -> list[Found]:
+    """Prove the tables of one op and hold its claims; adds to ``counts`` and ``tables``."""
+    found: list[Found] = []
+    for asked in op.interfaces.values():
+        report = asked.table.check()
+        tables.append((asked.table, report))
+        counts["tables"] += 1
+        counts["implementations"] += len(asked.table.declarations)
+        counts["pairs"] += report.proved.pairs
+        counts["queries"] += report.proved.queries
+        found += [_found(op, asked, finding) for finding in report.findings]
+        for key, cls in asked.implementations.items():
+            if asked.use is not None:
+                interface = asked.use.uses.interface
+                found += [_found(op, asked, finding) for finding in argument_findings(interface, cls, key)]
+    told = {(one.kind, one.message) for one in found}
+    # What an import would raise beyond its tables: interfaces that nothing fills, implementations of no interface.
+    found += [
+        Found(op=op.name, kind=finding.kind, severity=finding.severity, keys=finding.keys, message=finding.message)
+        for finding in op.findings
+        if (finding.kind, finding.message) not in told
+    ]
+    found += _claims(op, counts)
+    return found
+
+
+def _found(op: Known, asked: Asked, finding: Finding) -> Found:
+    witness = finding.witness
+    return Found(
+        op=op.name,
+        interface=asked.name,
+        kind=finding.kind,
+        severity=ERROR if finding.kind == UNDECIDED else finding.severity,
+        keys=finding.keys,
+        message=finding.message,
+        call=None if witness is None else plain_call(witness),
+        command=None if witness is None else calls.command_of(op.name, asked, witness),
+    )
+
+
+def _claims(op: Known, counts: Counter[str]) -> Iterator[Found]:
+    """Yield a finding for each workload case that nobody serves on an arch that the manifest claims."""
+    claimed = [(kind, arch) for kind, archs in sorted(op.entry.serves.items()) for arch in archs]
+    unknown = {(kind, arch) for kind, arch in claimed if arch not in boards(kind)}
+    for kind, arch in sorted(unknown):
+        yield Found(op=op.name, kind="claim", message=f"serves {kind} arch {arch}, of which no board is known")
+    for case in op.entry.cases():
+        counts["workloads"] += 1
+        for kind, arch in claimed:
+            if (kind, arch) in unknown:
+                continue
+            where = Place(torch.device(kind), reference(arch, kind))
+            try:
+                posed = calls.pose(op, None, bind(op.entry.checker, case, kind), where)
+                if posed.empty:
+                    continue
+                if posed.interface is None or posed.call is None:
+                    yield Found(op=op.name, kind="claim", message=f"claims {kind} arch {arch}, but asks no interface")
+                    continue
+                trace = posed.interface.table.explain(posed.call)
+            except BackendError as error:
+                yield Found(op=op.name, kind="claim", message=f"{case.label}, {kind} arch {arch}: {error}")
+                continue
+            if trace.winner is None:
+                yield Found(
+                    op=op.name,
+                    interface=posed.interface.name,
+                    kind="claim",
+                    keys=trace.contenders,
+                    message=f"claims {kind} arch {arch}, but the row {case.label} ends there with {trace.outcome!r}",
+                    call=plain_call(posed.call),
+                    command=calls.command_of(op.name, posed.interface, posed.call),
+                )
+
+
+def plain_call(call: CallSpec) -> dict[str, Any]:
+    """Return a call's facts and its device's as JSON can hold them."""
+    facts: Iterable[tuple[str, Any]] = {
+        "device": str(call.device),
+        **call.facts(),
+        **attrs.asdict(call.device_facts),
+    }.items()
+    return {name: plain_value(value) for name, value in facts}

@@ -1,0 +1,85 @@
+"""Prove every table, read the whole manifest, hold the claims: ``python -m tools.check [OP ...]``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tileops.blueprint import SHIPPED
+from tileops.rules.errors import nearest
+from tileops.rules.verdicts import write_shipped
+from tileops.tools import words
+from tileops.tools.audit import Audit, audit, op_names
+from tileops.tools.usage import NOT_SERVED, SERVED, Parser, UsageError, report
+
+SCHEMA = "tileops.check/1"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Check everything, or some ops, and return the exit status: 0 sound, 1 an error was found, 2 usage."""
+    return report(_run, argv)
+
+
+def parser() -> Parser:
+    """Return the parser of the command line."""
+    made = Parser(
+        prog="tileops check",
+        description="Prove that no call has two winners and no rule can raise; read the manifest; hold its claims.",
+        epilog="exit status: 0 no error, 1 an error was found, 2 a mistake in the command line",
+    )
+    made.add_argument("ops", nargs="*", help="the ops to check (default: all)")
+    made.add_argument("--json", action="store_true", help="print JSON; docs/explain-json.md describes it")
+    made.add_argument("--update", action="store_true", help="write the proved verdicts that ship with the package")
+    return made
+
+
+def _run(argv: Sequence[str]) -> int:
+    options = parser().parse(argv)
+    known = op_names()
+    for name in options.ops:
+        if name not in known:
+            raise UsageError(f"there is no op {name!r}{nearest(name, known)}; ops: {', '.join(sorted(known))}")
+    if options.update and options.ops:
+        raise UsageError("--update writes the verdicts of all tables: name no op beside it")
+    found = audit(options.ops or None)
+    if options.update:
+        write_shipped(SHIPPED, found.tables)
+    print(json.dumps(_plain(found), indent=2) if options.json else _text(found, SHIPPED if options.update else None))
+    return NOT_SERVED if found.errors else SERVED
+
+
+def _text(found: Audit, written: Path | None) -> str:
+    lines = []
+    for one in found.findings:
+        lines.append(f"{one.severity}: {one.kind}: {one.place}: {one.message}")
+        if one.command is not None:
+            lines.append(f"  {one.command}")
+    counts = found.counts
+    lines.append(
+        f"{words.count(counts['ops'], 'op')}, {words.count(counts['tables'], 'table')}, "
+        f"{words.count(counts['implementations'], 'implementation')}: "
+        f"{words.count(counts['pairs'], 'pair')} proved with {words.count(counts['queries'], 'query')}; "
+        f"{words.count(counts['workloads'], 'workload row')} served where claimed"
+        if not found.errors
+        else f"{words.count(len(found.errors), 'error')} in {words.count(counts['tables'], 'table')}"
+    )
+    if written is not None:
+        lines.append(f"wrote {written}")
+    return "\n".join(lines)
+
+
+def _plain(found: Audit) -> dict[str, object]:
+    return {
+        "schema": SCHEMA,
+        "ok": not found.errors,
+        "counts": dict(found.counts),
+        "findings": [one.plain() for one in found.findings],
+    }
+
+
+if __name__ == "__main__":
+    from tileops.tools.check import main as run  # the module under its one name
+
+    sys.exit(run(sys.argv[1:]))
