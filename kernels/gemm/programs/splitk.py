@@ -25,6 +25,7 @@ def program(form: Form, tile: Tile, parts: int, tma: bool) -> Any:
     n, k, dtype = form.n, form.k, form.dtype
     m = rows_of(form)
     loop = accumulate(form, tile, tma)
+    # Steps past the end of k add zeros: a constant count lets the pipeline be built for any row pitch.
     steps = -(-k // tile.depth)
     share = -(-steps // parts)
     width = 4 if n % 4 == 0 else 1
@@ -39,7 +40,7 @@ def program(form: Form, tile: Tile, parts: int, tma: bool) -> Any:
         with T.Kernel(T.ceildiv(n, tile.cols), T.ceildiv(m, tile.rows), parts, threads=tile.threads) as (x, y, z):
             acc = T.alloc_fragment((tile.rows, tile.cols), "float32")
             T.clear(acc)
-            loop(a, b, acc, y * tile.rows, x * tile.cols, z * share * tile.depth, T.min(share, steps - z * share))
+            loop(a, b, acc, y * tile.rows, x * tile.cols, z * share * tile.depth, share)
             T.copy(acc, workspace[z, y * tile.rows, x * tile.cols], disable_tma=True)
 
         with T.Kernel(T.ceildiv(n, THREADS * width), m, threads=THREADS) as (x, y):

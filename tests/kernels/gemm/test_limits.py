@@ -1,0 +1,143 @@
+"""Every limit that a GEMM implementation declares, on both sides; and the table that they make together."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tileops.kernels.gemm import GEMM_IMPLEMENTATIONS, GemmCall, GemmInterface
+from tileops.kernels.gemm.limits import INDEX_LIMIT
+from tileops.kernels.gemm.mma import GemmMmaKernel
+from tileops.kernels.gemm.splitk import GemmSplitkKernel
+from tileops.kernels.gemm.tiles import MMA, SPLITK, SPLITK_TMA, WGMMA, splitk_parts
+from tileops.kernels.gemm.wgmma import GemmWgmmaKernel
+from tileops.rules.device import DeviceFacts
+from tileops.rules.interface import argument_findings
+from tileops.rules.table import RuleTable
+
+H200 = DeviceFacts(90, "h200", 132, 232448)
+A100 = DeviceFacts(80, "a100_sxm4", 108, 166912)
+SMALLEST_BLOCK = 101376
+"""Shared memory in bytes that a block may use on the arch from 80 on that has least."""
+
+TABLE = RuleTable("gemm", GemmCall, {key: cls.declaration for key, cls in GEMM_IMPLEMENTATIONS.items()})
+BASE = {"m": 64, "n": 1024, "k": 1024, "dtype": torch.bfloat16, "trans_a": False, "trans_b": True}
+
+
+def call_of(facts=H200, **changes):
+    return GemmCall(device="cuda:0", stated=facts, **(BASE | changes))
+
+
+def reasons(key, call):
+    (verdict,) = [verdict for verdict in TABLE.explain(call).verdicts if verdict.key == key]
+    return [reason.text for reason in verdict.reasons]
+
+
+BOUNDARIES = [
+    ("gemm_wgmma", {"m": 64}, {"m": 63}, "m=63: one tile has at least 64 rows"),
+    (
+        "gemm_wgmma",
+        {"k": 1032},
+        {"k": 1031},
+        "a row of a as stored has 2062 bytes: the copy engine takes multiples of 16",
+    ),
+    ("gemm_wgmma", {"m": 72, "trans_a": True}, {"m": 73, "trans_a": True}, "a row of a as stored has 146 bytes"),
+    ("gemm_wgmma", {"n": 1023}, {"n": 1023, "trans_b": False}, "a row of b as stored has 2046 bytes"),
+    ("gemm_wgmma", {"n": 65535 * 64}, {"n": 65535 * 64 + 1}, "makes 65536 columns of 64: a grid has at most 65535"),
+    ("gemm_wgmma", {"m": INDEX_LIMIT}, {"m": INDEX_LIMIT + 1}, "32 bits"),
+    ("gemv", {"m": 2}, {"m": 3}, "m=3: keeps the sums of at most two rows"),
+    ("gemv", {"m": 1, "k": INDEX_LIMIT}, {"m": 1, "k": INDEX_LIMIT + 1}, "32 bits"),
+    ("gemm_splitk", {"n": 66 * 128}, {"n": 66 * 128 + 1}, "67 tiles of 64 x 128 occupy more than half of 132 SMs"),
+    ("gemm_splitk", {"k": 1024}, {"k": 1023}, "k=1023: parts of fewer than 512 elements"),
+    ("gemm_splitk", {"k": INDEX_LIMIT}, {"k": INDEX_LIMIT + 1}, "32 bits"),
+]
+
+
+@pytest.mark.parametrize(("key", "served", "refused", "why"), BOUNDARIES)
+def test_limit_holds_on_both_sides(key, served, refused, why):
+    assert reasons(key, call_of(**served)) == []
+    assert any(why in text for text in reasons(key, call_of(**refused)))
+
+
+def test_the_general_one_serves_every_call():
+    for m, n, k in [(1, 1, 1), (2**40, 1, 1), (1, 2**40, 1), (3, 5, 2**40), (2**31 - 255, 2**31 - 255, 1)]:
+        for facts in (H200, A100):
+            assert reasons("gemm_mma", call_of(facts, m=m, n=n, k=k)) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "shape", "winner"),
+    [
+        (H200, (1, 4096, 4096), "gemv"),
+        (H200, (2, 2112, 7168), "gemv"),
+        (H200, (16, 4096, 7168), "gemm_splitk"),
+        (H200, (4096, 4096, 7168), "gemm_wgmma"),
+        (H200, (256, 21843, 1024), "gemm_wgmma"),
+        (H200, (32, 24576, 4096), "gemm_mma"),
+        (A100, (4096, 4096, 7168), "gemm_mma"),
+        (A100, (1, 4096, 4096), "gemv"),
+    ],
+)
+def test_winner(facts, shape, winner):
+    m, n, k = shape
+    assert TABLE.select(call_of(facts, m=m, n=n, k=k)) == winner
+
+
+def test_the_table_is_proved_free_of_findings():
+    report = TABLE.check()
+    assert not report.findings, report.findings
+
+
+def test_a_missing_preference_is_found():
+    declaration = GemmSplitkKernel.declaration
+    import attrs
+
+    weaker = TABLE.with_declaration("gemm_splitk", attrs.evolve(declaration, preferred_over=frozenset()))
+    (finding,) = [finding for finding in weaker.check().findings if finding.kind == "ambiguous"]
+    assert set(finding.keys) == {"gemm_splitk", "gemm_wgmma"}
+    assert weaker.explain(finding.witness).outcome == "ambiguous"
+
+
+def test_forward_takes_the_interface_arguments():
+    for key, cls in GEMM_IMPLEMENTATIONS.items():
+        assert argument_findings(GemmInterface, cls, key) == ()
+
+
+def test_identity_leaves_m_open():
+    for cls in (GemmWgmmaKernel, GemmMmaKernel, GemmSplitkKernel):
+        first, second = (cls.entry_for(call_of(m=m))[0] for m in (100, 101))
+        assert first == second
+        assert first != cls.entry_for(call_of(m=100, n=1032))[0]
+    # A row pitch that the threads' copies are built for is part of the identity.
+    first, second = (GemmMmaKernel.entry_for(call_of(m=m, trans_a=True))[0] for m in (100, 101))
+    assert first != second
+
+
+def test_wide_calls_share_one_build():
+    identities = {GemmMmaKernel.entry_for(call_of(m=2**31 + i, n=1, k=1))[0] for i in range(3)}
+    assert len(identities) == 1
+    assert "64-bit" in str(identities.pop())
+
+
+def test_tiles_fit_in_shared_memory():
+    for tile in [*MMA.values(), *SPLITK.values()]:
+        assert tile.shared_bytes() <= SMALLEST_BLOCK
+    for tile in [*(priced.tile for priced in WGMMA), SPLITK_TMA]:
+        assert tile.shared_bytes() <= H200.smem_budget
+
+
+def test_every_part_of_a_split_has_work():
+    for tile in [*SPLITK.values(), SPLITK_TMA]:
+        for k in (1024, 1025, 2048, 2111, 7168, 7169, 12288, 10**6 + 1):
+            for m, n in ((3, 128), (64, 2112), (128, 4096)):
+                parts = splitk_parts(tile, m, n, k, 132)
+                steps = -(-k // tile.depth)
+                share = -(-steps // parts)
+                assert parts >= 1
+                assert (parts - 1) * share < steps <= parts * share
+
+
+def test_importing_the_family_imports_no_tilelang():
+    code = "import sys, tileops.kernels.gemm; sys.exit('tilelang' in sys.modules or 'tvm' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
