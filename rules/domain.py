@@ -16,10 +16,11 @@ import torch
 from tileops.rules.callspec import CallSpec
 from tileops.rules.device import DeviceFacts, device_kind
 from tileops.rules.errors import FactError, RuleError
-from tileops.rules.smt import Translator
+from tileops.rules.expr import Expression
+from tileops.rules.smt import Translation, Translator
 from tileops.rules.spaces import Region, Spaces, holds, spaces
 from tileops.rules.span import INFINITY, Span
-from tileops.rules.symbolic import Arithmetic, Value
+from tileops.rules.symbolic import Arithmetic, Unsupported, Value
 from tileops.rules.terms import Term, Terms, is_constant
 from tileops.rules.types import DTYPES, Type
 
@@ -56,11 +57,11 @@ class Domain:
         self.values: dict[str, Value] = values
         self.known: dict[str, Term] = {}
         for name, expression in request.derived.items():
-            value, defined = self.translator.translate(expression.root)
+            value, defined = self._derived(name, expression)
             self.values = {**self.values, name: value}
             if defined is not True:
                 self.known[name] = defined
-        self.invariants = [self.translator.condition(expression.root) for expression in request.invariants]
+        self.invariants = [self._invariant(expression) for expression in request.invariants]
         parts = [self._devices(), *self.known.values(), *(part for pair in self.invariants for part in pair)]
         self._ties = [(self.facts_in([part]), part) for part in parts if part is not True]
 
@@ -138,7 +139,40 @@ class Domain:
             parts += [self.terms.at_most(item.term, bound) for item in items if item.kind == "int"]
         return self.terms.conjunction(parts)
 
+    def examples(self) -> Term:
+        """Return whether the device is one of those that people know."""
+        arch, calibration, sm_count, smem = (self.values[name] for name in DEVICE_FACTS)
+        terms, numbers = self.terms, self.numbers
+        return terms.disjunction(
+            terms.conjunction(
+                (
+                    terms.equal(self.kind, index),
+                    terms.equal(arch.term, stated.arch),
+                    numbers.equal(calibration, numbers.constant(stated.calibration)),
+                    terms.equal(sm_count.term, stated.sm_count),
+                    terms.equal(smem.term, stated.smem_budget),
+                )
+            )
+            for index, kind in enumerate(self.kinds)
+            for found in self.spaces[kind]
+            for stated in found.examples
+        )
+
     # -- variables
+
+    def _derived(self, name: str, expression: Expression) -> Translation:
+        """Return the value of a derived fact; one that has no translation may be anything of its type."""
+        try:
+            return self.translator.translate(expression.root)
+        except Unsupported:
+            return self._variable(name, self.request.scope[name]), True
+
+    def _invariant(self, expression: Expression) -> tuple[Term, Term]:
+        """Return whether an invariant holds and is defined; one that has no translation keeps nothing out."""
+        try:
+            return self.translator.condition(expression.root)
+        except Unsupported:
+            return True, True
 
     def _own(self, term: Term, name: str) -> Term:
         self._owners[term.get_id()] = name
@@ -213,7 +247,7 @@ class Domain:
     # -- decoding
 
     def decode(self, model: Model) -> CallSpec:
-        """Return the call spec that a model describes, its device facts stated; raises Unstatable where there is none."""
+        """Return the call spec of a model, its device facts stated; raises Unstatable where there is none."""
         kind, stated, facts = self.facts_of(model)
         if not holds(self.spaces[kind], stated):
             raise Unstatable(f"{stated} is no device of kind {kind}")

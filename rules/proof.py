@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from tileops.rules.table import RuleTable
 
 __all__ = ["Finding", "Proof", "Proved", "Report", "check"]
-
-# Raise it whenever an answer could change for the same table: it is part of every stored verdict's hash.
-VERSION = 1
 
 
 def check(
@@ -198,10 +196,10 @@ class Proof:
                 if rule.defined is True:
                     continue
                 condition = served.raises_at(index)
-                answer = self.prover.find([condition], lambda call, k=key, r=rule: self._shows_raise(call, k, r.text))
+                answer = self.prover.find([condition], partial(self._shows_raise, key, rule.text))
                 yield from self._raise_finding(key, rule.text, answer)
 
-    def _shows_raise(self, call: CallSpec, key: str, text: str) -> Sequence[Term] | None:
+    def _shows_raise(self, key: str, text: str, call: CallSpec) -> Sequence[Term] | None:
         try:
             self.table.explain(call, only=key)
         except RuleError as error:
@@ -288,13 +286,13 @@ class Proof:
     def overlap(self, a: str, b: str) -> Answer:
         """Return whether some call has both among its maximal implementations."""
         first, second = self.served(a), self.served(b)
-        answer = self.prover.find([first.serves, second.serves], lambda call: self._shows_overlap(call, a, b))
+        answer = self.prover.find([first.serves, second.serves], partial(self._shows_overlap, a, b))
         why = first.unsupported or second.unsupported
         if answer.status == "undecided" and why:
             return attrs.evolve(answer, why=f"{answer.why}; {why}")
         return answer
 
-    def _shows_overlap(self, call: CallSpec, a: str, b: str) -> Sequence[Term] | None:
+    def _shows_overlap(self, a: str, b: str, call: CallSpec) -> Sequence[Term] | None:
         """Return None where both are maximal, else the conditions that keep out what stands in the way here."""
         negation = self.domain.terms.negation
         try:

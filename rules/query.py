@@ -20,15 +20,37 @@ from tileops.rules.terms import Term, Terms, is_constant
 if TYPE_CHECKING:
     from tileops.rules.callspec import CallSpec
 
-# Units of z3's resource limit that one query may spend. Measured: a million units are 0.1 to 0.5 s; the hardest rule of
-# docs/rules.md takes a tenth of them.
+# Units of z3's resource limit that one query may spend. Measured: a million units take 0.1 to 0.5 s.
 LIMIT = 4_000_000
-_SMALL = (16, 256, 4096, 65536)  # greatest integers tried for a witness before any size
+_SMALL = (16, 1024, 1 << 20)  # greatest integers tried for a witness before any size
 
 _T = TypeVar("_T")
 
 # What the asker says of a call spec: None, it shows what was asked; else conditions that the next one must meet too.
 Confirm: TypeAlias = "Callable[[CallSpec], Sequence[Term] | None]"
+
+
+@attrs.frozen
+class _Attempt:
+    """Is one way to ask the solver: the share of the limit it may spend, seed, which of its engines."""
+
+    share: float
+    seed: int = 1
+    simple: bool = True
+    older: bool = False
+
+
+# Measured on the rules of tests/rules/test_proof.py: which engine is quick on nonlinear rules is a matter of luck
+# (`ceildiv(m, 64) * ceildiv(n, 256) > 2 * sm_count`: 4,000,000 units and no answer, or 220,000), so that several short
+# attempts decide more than a long one.
+_ATTEMPTS = (
+    _Attempt(0.05),
+    _Attempt(0.1, older=True),
+    _Attempt(0.05, seed=7),
+    _Attempt(0.1, simple=False),
+    _Attempt(0.5),
+    _Attempt(0.2, seed=7),
+)
 
 
 @attrs.frozen
@@ -47,7 +69,7 @@ class Model:
 
     def holds(self, term: Term) -> bool:
         """Tell whether a condition holds."""
-        return term if is_constant(term) else z3.is_true(self._value(term))
+        return bool(term) if is_constant(term) else bool(z3.is_true(self._value(term)))
 
     def fraction(self, term: Term) -> Fraction:
         """Return the value of a real term; raises Unstatable for a number that is no fraction."""
@@ -121,9 +143,11 @@ class Prover:
     def _solve(self, everything: Sequence[Term], decode: Callable[[Model], _T]) -> _T | None:
         """Return what the first model decodes to, None where there is none; raises Unstatable where nobody knows."""
         failed = f"the solver spent its {self.limit} units of resource on it"
-        for bound in (*_SMALL, None):
-            small = everything if bound is None else [*everything, self.domain.below(bound)]
-            found = self._check(small, self.limit if bound is None else self.limit // 8)
+        known = self.domain.examples()
+        tries = [(True, bound) for bound in _SMALL if known is not False] + [(False, bound) for bound in _SMALL]
+        for plain, bound in (*tries, (False, None)):
+            small = [True if bound is None else self.domain.below(bound), known if plain else True]
+            found = self._check([*everything, *small], self.limit if bound is None else self.limit // 16)
             if found is False and bound is None:
                 return None
             if isinstance(found, Model):
@@ -139,16 +163,22 @@ class Prover:
         roots = [*conditions, *self.domain.numbers.lemmas(conditions)]
         if any(root is False for root in roots):
             return False
-        solver = z3.SimpleSolver(ctx=terms.context)
-        solver.set("random_seed", 1)
-        solver.set("rlimit", limit or self.limit)
-        solver.add([terms.lift(root) for root in roots])
-        before = _units(solver)
-        found = solver.check()
-        self.spent += _units(solver) - before
-        if found == z3.unsat:
-            return False
-        return Model(terms, solver.model()) if found == z3.sat else None
+        formulas = [terms.lift(root) for root in roots if root is not True]
+        for attempt in _ATTEMPTS:
+            solver = (z3.SimpleSolver if attempt.simple else z3.Solver)(ctx=terms.context)
+            solver.set("random_seed", attempt.seed)
+            solver.set("rlimit", max(1, int((limit or self.limit) * attempt.share)))
+            if attempt.older:
+                solver.set("arith.solver", 2)
+            solver.add(formulas)
+            before = _units(solver)
+            found = solver.check()
+            self.spent += _units(solver) - before
+            if found == z3.unsat:
+                return False
+            if found == z3.sat:
+                return Model(terms, solver.model())
+        return None
 
 
 def _units(solver: z3.Solver) -> int:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ERROR = "error"
 WARNING = "warning"
 
-# The kinds in the order in which a report lists them: what the table says, then what its rules say, then what it serves.
+# The kinds in the order in which a report lists them: first what the table says, then what its rules mean.
 KINDS = (
     "unknown key",
     "cycle",

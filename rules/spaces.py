@@ -74,7 +74,9 @@ def _listed(kind: str) -> tuple[Region, ...]:
         Span(*others.smem_budget),
         but=frozenset(known),
     )
-    return (*(_board(arch, board) for arch, board in sorted(known.items())), rest)
+    # The boards of which measurements are kept come first: those are the ones to show.
+    ordered = sorted(known.items(), key=lambda item: (not item[1].calibrated, item[0]))
+    return (*(_board(arch, board) for arch, board in ordered), rest)
 
 
 def _board(arch: int, board: Board) -> Region:

@@ -121,7 +121,7 @@ def _times(a: Bound, b: Bound) -> Bound:
 
 def _quotient(a: Bound, b: Bound) -> Bound:
     if _infinite(b):
-        # The quotient of a finite number by an unboundedly large one comes as near to 0 as it likes: floor gives 0 or -1.
+        # A finite number over an unboundedly large one comes as near to 0 as it likes: floor gives 0 or -1.
         return 0 if a == 0 or (a > 0) == (b > 0) else -1
     if _infinite(a):
         return a if b > 0 else -a

@@ -18,8 +18,10 @@ from tileops.rules.span import EVERYTHING, Span, point
 from tileops.rules.terms import Term, Terms, is_constant
 
 _MOST_DIVISORS = 64  # a constant with more divisors is left to the solver's own arithmetic
+_MOST_SHARES = 64  # ways to share out a prime power among factors, beyond which the solver gets the product
 _LARGEST_FACTORED = 1 << 20
-_WIDEST_POWER = 256  # bits up to which powers of two are listed one by one
+_COMMON = (2, 3)
+_WIDEST_POWER = 512  # bits up to which powers of two are listed one by one
 
 
 @attrs.frozen(eq=False)
@@ -35,6 +37,8 @@ class Value:
     none: Term = False
     cases: tuple[tuple[Term, tuple[Value, ...]], ...] = ()
     codes: tuple[int, ...] = ()  # of a code: every code it can have; empty: any
+    factors: tuple[Value, ...] = ()  # of a product: what it is a product of
+    branches: tuple[tuple[Term, Value], ...] = ()  # of a choice: what it is under which condition
 
     def present(self) -> Value:
         """Return the value where it is known not to be None."""
@@ -215,7 +219,8 @@ class Arithmetic:
             kind = "float" if "float" in (then.kind, otherwise.kind) else "int"
         term = self.terms.choose(condition, then.term, otherwise.term)
         codes = then.codes + otherwise.codes if then.codes and otherwise.codes else ()
-        return Value(kind, term, then.span.join(otherwise.span), none, codes=codes)
+        branches = ((condition, then), (self.terms.negation(condition), otherwise)) if kind == "int" else ()
+        return Value(kind, term, then.span.join(otherwise.span), none, codes=codes, branches=branches)
 
     def fold_cases(self, value: Value, of: Callable[[tuple[Value, ...]], Value]) -> Value:
         """Return what ``of`` gives for a tuple, length by length."""
@@ -256,7 +261,9 @@ class Arithmetic:
             for x, y in ((a, b), (b, a)):
                 if x.span.low >= 0 and y.span.low >= 1:
                     self.note(product.term, self.terms.at_most(x.term, product.term))
-        return product
+        if is_constant(product.term):
+            return product
+        return attrs.evolve(product, factors=(*(a.factors or (a,)), *(b.factors or (b,))))
 
     def floored(self, a: Value, b: Value) -> Value:
         """Return ``a // b`` for ``b != 0``."""
@@ -279,14 +286,43 @@ class Arithmetic:
         return rest
 
     def divides(self, divisor: Value, number: Value) -> Term:
-        """Return whether ``number % divisor == 0`` for ``divisor != 0``; a constant is asked by its divisors."""
-        if is_constant(number.term) and not is_constant(divisor.term) and number.term != 0:
-            known = divisors(abs(number.term))
-            if known:
-                return self.terms.disjunction(
-                    self.terms.equal(divisor.term, d) for c in known for d in (-c, c) if d in divisor.span
-                )
+        """Return whether ``number % divisor == 0`` for ``divisor != 0``.
+
+        A constant number is asked by its divisors, a constant divisor by the prime powers in it: neither needs
+        arithmetic over products, of which the solver knows little.
+        """
+        if is_constant(divisor.term) and divisor.term != 0:
+            return self._multiple(number, abs(divisor.term))
+        if is_constant(number.term) and number.term != 0 and (known := divisors(abs(number.term))):
+            return self.terms.disjunction(
+                self.terms.equal(divisor.term, d) for c in known for d in (-c, c) if d in divisor.span
+            )
         return self.equal(self.remainder(number, divisor), self.constant(0))
+
+    def _multiple(self, number: Value, of: int) -> Term:
+        terms = self.terms
+        if is_constant(number.term):
+            return number.term % of == 0
+        if of == 1:
+            return True
+        if number.branches:
+            return terms.disjunction(
+                terms.conjunction((condition, self._multiple(value, of))) for condition, value in number.branches
+            )
+        powers = prime_powers(of)
+        if len(number.factors) > 1 and powers and len(number.factors) * max(powers.values()) <= _MOST_SHARES:
+            return terms.conjunction(self._shared(number.factors, prime, count) for prime, count in powers.items())
+        return self.equal(self.remainder(number, self.constant(of)), self.constant(0))
+
+    def _shared(self, factors: Sequence[Value], prime: int, count: int) -> Term:
+        """Return whether the factors together hold a prime ``count`` times: each way to share them out."""
+        first, *rest = factors
+        if not rest:
+            return self._multiple(first, prime**count)
+        return self.terms.disjunction(
+            self.terms.conjunction((self._multiple(first, prime**mine), self._shared(rest, prime, count - mine)))
+            for mine in range(count + 1)
+        )
 
     def _divided(self, make: Callable[[Term, Term], Term], a: Value, b: Value, sign: int) -> Term:
         """Return z3's division where the divisor is positive, and of the negated numbers where it is negative."""
@@ -333,14 +369,14 @@ class Arithmetic:
         """Return whether ``a`` is a power of two."""
         powers = self._powers(a)
         if powers is None:
-            raise Unsupported("is_pow2 of a number that may have more than 256 bits")
+            raise Unsupported("is_pow2 of a number that may have more than 512 bits")
         return self.terms.disjunction(self.terms.equal(a.term, power) for power in powers if power in a.span)
 
     def next_power(self, a: Value) -> Value:
         """Return the least power of two that is at least ``a``, and at least 1."""
         powers = self._powers(a)
         if powers is None:
-            raise Unsupported("next_pow2 of a number that may have more than 256 bits")
+            raise Unsupported("next_pow2 of a number that may have more than 512 bits")
         powers = [power for power in powers if power >= a.span.low] or [1]
         term: Term = powers[-1]
         for power in reversed(powers[:-1]):
@@ -380,6 +416,11 @@ class Arithmetic:
             t.equal(a.term, t.multiply(g, self.fresh("a"))),
             t.equal(b.term, t.multiply(g, self.fresh("b"))),
             t.equal(g, equation),
+            # Bezout's equation says nothing of remainders to the solver; these are the ones that rules ask for.
+            *(
+                t.equal(self._multiple(result, d), t.conjunction((self._multiple(a, d), self._multiple(b, d))))
+                for d in _COMMON
+            ),
         )
         return result
 
@@ -395,3 +436,19 @@ def divisors(number: int) -> list[int]:
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     known = small + [number // d for d in reversed(small) if d * d != number]
     return known if len(known) <= _MOST_DIVISORS else []
+
+
+def prime_powers(number: int) -> dict[int, int]:
+    """Return the primes in a positive integer with their counts; none where the number is large."""
+    if number > _LARGEST_FACTORED:
+        return {}
+    powers: dict[int, int] = {}
+    prime = 2
+    while prime * prime <= number:
+        while number % prime == 0:
+            powers[prime] = powers.get(prime, 0) + 1
+            number //= prime
+        prime += 1
+    if number > 1:
+        powers[number] = powers.get(number, 0) + 1
+    return powers

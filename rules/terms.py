@@ -1,8 +1,8 @@
 """Builds z3 terms in a context of its own. Imports nothing of ours; the only module that makes terms.
 
-A term is a plain Python constant (``bool``, ``int``, ``Fraction``) or a z3 expression: constants fold in Python, so that
-most of a rule never reaches z3. The terms are made by z3's C functions directly: measured, z3py's operators cost 25 to
-50 us each, these 1 to 3 us, and a table of 200 rows has a thousand of them.
+A term is a plain Python constant (``bool``, ``int``, ``Fraction``) or a z3 expression: constants fold in Python, so
+that most of a rule never reaches z3. The terms are made by z3's C functions directly: measured, z3py's operators cost
+25 to 50 us each, these 1 to 3 us, and a table of 200 rows has a thousand of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 import z3  # type: ignore[import-untyped]  # z3 ships no types
-from z3 import z3core as core  # type: ignore[import-untyped]
+from z3 import z3core as core
 
 Term = Any  # bool, int, Fraction or a z3 expression
 
