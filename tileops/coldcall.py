@@ -7,7 +7,7 @@ result. Only when all of them went well is anything kept: the target that was se
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from tileops import backend
 from tileops.arguments import check_arguments
 from tileops.forced import named_kernel
 from tileops.launch import Copy, copies_for, launcher
-from tileops.memo import Held
+from tileops.memo import Held, MemoKey
 from tileops.plan import CallFacts, Plan
 from tileops.results import result_check
 from tileops.rules.callspec import CallSpec
@@ -33,6 +33,7 @@ from tileops.rules.errors import (
     SignatureError,
 )
 from tileops.rules.interface import KernelInterface
+from tileops.tuning import request_tune
 from tileops.uses import LinkedUse
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Prepared:
 
     plan: Plan
     first: Callable[..., Any] | None = None
-    held: tuple[Hashable, Held] | None = None
+    held: tuple[MemoKey, Held] | None = None
     entry: Entry | None = None
 
 
@@ -158,6 +159,8 @@ class ColdCall:
                 op=self.name,
                 target=target,
             )
+        if self.op._tuned:
+            request_tune(self.op, kernel, device)
         return kernel
 
     def in_tree(self, binding: Binding) -> Prepared:
@@ -176,6 +179,8 @@ class ColdCall:
             call = use.call_spec(device, binding.values)
             entry = self.resolve(use, call)
             kernel, name = entry.kernel, repr(entry.key)
+            if self.op._tuned and not hasattr(kernel, "request_tune"):
+                request_tune(self.op, kernel, device)  # the dispatcher asks those that have it
             served_by = {"interface": use.name, "call": call, "key": entry.key}
         check = result_check(self.name, name, device, self.outputs(binding))
         first = self.handing_back(launcher(kernel, copies, device, check), binding)

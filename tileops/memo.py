@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+#: Target, device, then (dtype, shape) an input, or None for one that the call leaves out.
+MemoKey: TypeAlias = tuple[Any, ...]
 
 
 class Held:
@@ -30,9 +33,9 @@ class KernelMemo:
     def __init__(self) -> None:
         """Start empty."""
         self._lock = threading.Lock()
-        self._held: dict[Hashable, Held] = {}
+        self._held: dict[MemoKey, Held] = {}
 
-    def obtain(self, key: Hashable, build: Callable[[], Callable[..., Any]]) -> Held:
+    def obtain(self, key: MemoKey, build: Callable[[], Callable[..., Any]]) -> Held:
         """Return what is held under ``key``, built by ``build`` if nothing is; raises what ``build`` raises."""
         with self._lock:
             held = self._held.setdefault(key, Held())
@@ -48,23 +51,23 @@ class KernelMemo:
                     raise
         return held
 
-    def succeed(self, key: Hashable, held: Held) -> None:
+    def succeed(self, key: MemoKey, held: Held) -> None:
         """Keep a kernel for good: a call with it has succeeded."""
         if not held.proven:
             with self._lock:
                 held.proven = True
                 self._held.setdefault(key, held)
 
-    def fail(self, key: Hashable, held: Held) -> None:
+    def fail(self, key: MemoKey, held: Held) -> None:
         """Drop a kernel that no call has succeeded with."""
         with self._lock:
             if not held.proven and self._held.get(key) is held:
                 del self._held[key]
 
-    def kernels(self) -> Iterator[Callable[..., Any]]:
-        """Yield the kernels held now, oldest first."""
+    def kernels(self) -> Iterator[tuple[MemoKey, Callable[..., Any]]]:
+        """Yield the kernels held now with their keys, oldest first."""
         with self._lock:
-            kernels = [held.kernel for held in self._held.values() if held.kernel is not None]
+            kernels = [(key, held.kernel) for key, held in self._held.items() if held.kernel is not None]
         yield from kernels
 
     def clear(self) -> None:
@@ -76,7 +79,7 @@ class KernelMemo:
         """Count the kernels held, those under construction too."""
         return len(self._held)
 
-    def _drop(self, key: Hashable, held: Held) -> None:
+    def _drop(self, key: MemoKey, held: Held) -> None:
         with self._lock:
             if self._held.get(key) is held:
                 del self._held[key]

@@ -23,6 +23,7 @@ from tileops.rules.callspec import CallSpec
 from tileops.rules.errors import BackendError, SignatureError, nearest
 from tileops.rules.interface import KernelInterface
 from tileops.rules.report import Finding
+from tileops.tuning import request_tune
 from tileops.uses import Uses
 
 
@@ -100,6 +101,7 @@ class Op:
         self._params: dict[str, Any] = cls.entry.checker.bind_params(args, kwargs)
         self._target = target
         self._tuned = False
+        self._told_untuned = False
         self._settled: dict[torch.device, backend.Settlement] = {}
         self._kernels = KernelMemo()
         self._plans = PlanTable()
@@ -152,14 +154,33 @@ class Op:
 
         Empty when no kernel has a config.
         """
-        plans = tuple(self._plans.values())
-        last = () if self._last is None else (self._last,)
-        kernels = [*(plan.kernel for plan in last), *self._kernels.kernels(), *(plan.kernel for plan in plans)]
-        for kernel in kernels:
+        last = () if self._last is None else (self._last.kernel,)
+        for kernel in (*last, *(kernel for kernel, _ in self._built())):
             config = getattr(kernel, "config", None)
             if config:
                 return dict(config)
         return {}
+
+    def request_tune(self) -> None:
+        """Put the instance into tuned mode: each kernel built later is asked to tune before its first call.
+
+        Target kernels built so far are asked now, each on its device. In-tree kernels are shared between instances, so
+        a tuned instance gets ones of its own mode with its next calls. Each shape needs one more call before a CUDA
+        graph capture. Raises what a kernel's ``request_tune`` raises.
+        """
+        was_tuned, self._tuned = self._tuned, True
+        if not was_tuned:
+            in_tree = [key for key, plan in tuple(self._plans.items()) if plan.facts.target is backend.BUILTIN]
+            for key in in_tree:
+                self._plans.pop(key, None)
+        for kernel, device in self._built():
+            request_tune(self, kernel, device)
+
+    def _built(self) -> list[tuple[Any, torch.device]]:
+        """List the kernels that the instance's calls were served by, with the device of each, every pair once."""
+        found = [(kernel, device) for (_, device, *_rest), kernel in self._kernels.kernels()]
+        found += [(plan.kernel, plan.facts.device) for plan in tuple(self._plans.values()) if plan.kernel is not None]
+        return list({(id(kernel), device): (kernel, device) for kernel, device in found}.values())
 
     @classmethod
     def implementations(cls) -> Mapping[str, type[KernelInterface]]:
