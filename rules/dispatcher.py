@@ -299,6 +299,8 @@ def _slot_faults(name: str, slot: Slot) -> list[str]:
     request = getattr(slot.interface, "request", None)
     if not (isinstance(request, type) and issubclass(request, CallSpec)):
         return [f"{name}: {slot.interface.__qualname__}.request is no call spec class: {request!r}"]
+    if slot.interface.forward is KernelInterface.forward:
+        return [f"{name}: {slot.interface.__qualname__} defines no forward, so its callers have no contract"]
     return [
         f"{name}: {fault}"
         for key, cls in slot.implementations.items()

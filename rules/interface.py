@@ -31,7 +31,7 @@ class KernelInterface:
             # The slot holds the function itself: a __call__ that hands on costs 0.1 us a launch.
             cls.__call__ = cls.__dict__["forward"]  # type: ignore[method-assign]
 
-    def forward(self, *tensors: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel; an interface defines this with named arguments, an implementation fills it in."""
         raise NotImplementedError(f"{type(self).__qualname__} defines no forward")
 
