@@ -81,8 +81,9 @@ def register_kernel_type(op: str, key: str, cls: type) -> None:
     It is proved first together with the table that it joins.
 
     Raises:
-        DeclarationError: there is no such op, interface or free key, or the joined table has a finding (a call would
-            be ambiguous, a rule can raise, ...); the message holds the witness.
+        OpNotAvailableError: there is no such op.
+        DeclarationError: the op does not ask the interface or has the key, or the joined table has a finding (a call
+            would be ambiguous, a rule can raise, ...); the message holds the witness.
     """
     extensions.register_kernel_type(_registry, op, key, cls)
 
@@ -97,7 +98,7 @@ def registered_targets(op: str | None = None) -> list[str]:
 
 
 def set_default_target(target: Target | None) -> None:
-    """Let ``target`` serve every op of the process that names none; ``BUILTIN``: no backend; None: back to detection.
+    """Let ``target`` serve every op of the process that names none; ``BUILTIN``: no backend; None: the device decides.
 
     Takes effect where an op instance has not settled yet. A name is looked up at once: the backends are loaded.
 
