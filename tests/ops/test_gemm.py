@@ -199,7 +199,7 @@ def test_shapes_outside_the_signature(a, b, message, target, device):
 def test_dtypes_outside_the_signature(target, device):
     op = GemmFwdOp(target=target)
     a = torch.ones(4, 8, device=device)
-    with pytest.raises(SignatureError, match="GemmFwdOp: input a: .*float32"):
+    with pytest.raises(SignatureError, match=r"GemmFwdOp: input a: .*float32"):
         op(a, a)
-    with pytest.raises(SignatureError, match="GemmFwdOp: input b: .*bfloat16"):
+    with pytest.raises(SignatureError, match=r"GemmFwdOp: input b: .*bfloat16"):
         op(a.half(), a.bfloat16())

