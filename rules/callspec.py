@@ -217,8 +217,8 @@ def call_spec(
             types[name] = _typed(cls, f"derived fact {name!r}", rule, types)
         rules = (*cls.invariants, *(_rule(cls, "an invariant", text) for text in invariants))
         for rule in rules:
-            kind = _typed(cls, "an invariant", rule, types)
-            if kind.kind != "bool" or kind.optional:
+            found = _typed(cls, "an invariant", rule, types)
+            if found.kind != "bool" or found.optional:
                 raise ExpressionError(
                     f"{cls.__name__}: the invariant {rule.text!r} is no condition", text=rule.text, column=0
                 )
