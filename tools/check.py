@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tileops.blueprint import SHIPPED
 from tileops.rules.errors import nearest
-from tileops.rules.verdicts import write_shipped
+from tileops.rules.verdicts import save
 from tileops.tools import words
 from tileops.tools.audit import Audit, audit, op_names
 from tileops.tools.usage import NOT_SERVED, SERVED, Parser, UsageError, report
@@ -45,7 +45,8 @@ def _run(argv: Sequence[str]) -> int:
         raise UsageError("--update writes the verdicts of all tables: name no op beside it")
     found = audit(options.ops or None)
     if options.update:
-        write_shipped(SHIPPED, found.tables)
+        save(SHIPPED, found.tables)
+        found = audit()
     print(json.dumps(_plain(found), indent=2) if options.json else _text(found, SHIPPED if options.update else None))
     return NOT_SERVED if found.errors else SERVED
 
@@ -57,14 +58,10 @@ def _text(found: Audit, written: Path | None) -> str:
         if one.command is not None:
             lines.append(f"  {one.command}")
     counts = found.counts
-    lines.append(
-        f"{words.count(counts['ops'], 'op')}, {words.count(counts['tables'], 'table')}, "
-        f"{words.count(counts['implementations'], 'implementation')}: "
-        f"{words.count(counts['pairs'], 'pair')} proved with {words.count(counts['queries'], 'query')}; "
-        f"{words.count(counts['workloads'], 'workload row')} served where claimed"
-        if not found.errors
-        else f"{words.count(len(found.errors), 'error')} in {words.count(counts['tables'], 'table')}"
-    )
+    looked = ", ".join(words.count(counts[f"{noun}s"], noun) for noun in ("op", "table", "implementation"))
+    proved = f"{words.count(counts['pairs'], 'pair')} without precedence, {words.count(counts['queries'], 'query')}"
+    lines.append(f"{looked}; {proved}; {words.count(counts['workloads'], 'workload row')}")
+    lines.append(words.count(len(found.errors), "error") if found.errors else "sound: no call has two winners")
     if written is not None:
         lines.append(f"wrote {written}")
     return "\n".join(lines)

@@ -32,6 +32,7 @@ from tileops.rules.table import RuleTable
 TABLE_SIZE = 1000
 INSTANCES = 64
 PROCESSES = 5
+CPU = torch.device("cpu")
 
 # Run for the peer too, whose package has our name: hence a process of its own, and the op's name as an argument.
 _OP_CALL = """
@@ -160,7 +161,7 @@ def _op_call(root: Path, op: str) -> tuple[float, float]:
 
 def _resolve() -> Iterator[Measure]:
     dispatcher = Dispatcher({"product": Slot("product", ProductInterface, {"stub": Stub})})
-    call = ProductCall(device="cpu", m=8, n=8, k=16, dtype=torch.float16)
+    call = ProductCall(device=CPU, m=8, n=8, k=16, dtype=torch.float16)
     kernel = dispatcher.resolve("product", call).kernel
     a = torch.empty(8, 16, dtype=torch.float16)
     single = functools.singledispatch(kernel)
@@ -207,7 +208,7 @@ def wide_table(size: int) -> RuleTable:
 
 def _select() -> Measure:
     table = wide_table(TABLE_SIZE)
-    calls = [ProductCall(device="cpu", m=m, n=8, k=64, dtype=torch.float16) for m in range(1, 2001)]
+    calls = [ProductCall(device=CPU, m=m, n=8, k=64, dtype=torch.float16) for m in range(1, 2001)]
     table.select(calls[0])  # compiles the rules, once a table
     times = []
     for call in calls[1:]:
@@ -222,7 +223,7 @@ def _instances() -> Measure:
     """Build through one dispatcher for 64 users of one shape, as 64 layers of a model would."""
     dispatcher = Dispatcher({"product": Slot("product", ProductInterface, {"stub": Stub})})
     for _ in range(INSTANCES):
-        dispatcher.resolve("product", ProductCall(device="cpu", m=8, n=8, k=16, dtype=torch.float16))
+        dispatcher.resolve("product", ProductCall(device=CPU, m=8, n=8, k=16, dtype=torch.float16))
     builds = sum(dispatcher.builds.values())
     return Measure("builds", f"builds for {INSTANCES} instances of one shape", builds, str(builds), "", "1")
 

@@ -49,7 +49,9 @@ def place(options: argparse.Namespace) -> Place:
         raise UsageError(f"--device {options.device!r} is no torch device: {str(error).splitlines()[0]}") from error
     kind = device_kind(device)
     said = {"calibration": options.calibration, "sm_count": options.sm_count, "smem_budget": options.smem}
-    given = {name: None if value == "none" else value for name, value in said.items() if value is not None}
+    given: dict[str, Any] = {
+        name: None if value == "none" else value for name, value in said.items() if value is not None
+    }
     try:
         return Place(device, attrs.evolve(_facts(device, kind, options.arch, given), **given))
     except (FactError, ValueError) as error:
