@@ -129,7 +129,7 @@ class Dispatcher:
     def built(self, interface: str, call: CallSpec, *, tuned: bool = False, only: str | None = None) -> bool:
         """Say whether `resolve` would find its entry built; builds nothing and raises as it does."""
         state = self._state
-        if (interface, call, tuned, only) in state.memo:
+        if call.stated is None and (interface, call, tuned, only) in state.memo:
             return True
         wanted, _ = self._select(state, interface, call, tuned, only)
         return wanted in state.entries

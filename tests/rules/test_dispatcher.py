@@ -193,6 +193,8 @@ def test_stated_device_facts_never_reach_a_kernel() -> None:
     for _ in range(2):  # cold, then with an equal call in the memo
         with pytest.raises(FactError, match="states its device facts, so it is for explain and select"):
             found.resolve("gemm", stated)
+        with pytest.raises(FactError, match="states its device facts"):
+            found.built("gemm", stated)
         assert stated == call()
         found.resolve("gemm", call())
     assert found.tables["gemm"].select(stated) == "wide"
