@@ -5,11 +5,13 @@ from tileops.manifest.record import OpEntry
 from tileops.manifest.schema import TensorShape
 from tileops.manifest.signature import Binding, Checker, OutputSpec
 from tileops.manifest.workload import Case
+from tileops.rules.errors import ManifestError
 
 __all__ = [
     "Binding",
     "Case",
     "Checker",
+    "ManifestError",
     "OpEntry",
     "OutputSpec",
     "TensorShape",

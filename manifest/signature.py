@@ -69,7 +69,7 @@ class Checker:
 
     op: str
     signature: Signature
-    work: Roofline | None
+    work: Roofline
     scope: Mapping[str, Type] = field(init=False)
     value_names: tuple[str, ...] = field(init=False)
     _inputs: tuple[Input, ...] = field(init=False)
@@ -133,12 +133,18 @@ class Checker:
         """Unify the tensors of a call, in the signature's order, with the op's forms.
 
         ``params`` are those that ``bind_params`` returned. Raises SignatureError with the input's name, the expected
-        form and the value received; RuleError for a rule of the signature that itself raises.
+        form and the value received; RuleError for a rule or form of the signature that itself raises.
         """
-        inputs = self._inputs
-        if len(tensors) != len(inputs):
+        if len(tensors) != len(self._inputs):
             names = self._names(self.signature.inputs)
-            raise TypeError(f"{self.op}: expected {len(inputs)} inputs ({names}), received {len(tensors)}")
+            raise TypeError(f"{self.op}: expected {len(self._inputs)} inputs ({names}), received {len(tensors)}")
+        try:
+            return self._call(params, tensors)
+        except EVALUATION_ERRORS as error:
+            raise self._fault("a shape or dtype", error) from error
+
+    def _call(self, params: Mapping[str, Any], tensors: Sequence[TensorLike | None]) -> Binding:
+        inputs = self._inputs
         values = _readable(params)
         present = {}
         for tensor, came in zip(inputs, tensors, strict=True):
@@ -177,7 +183,13 @@ class Checker:
         return Binding(self.op, device or _CPU, indices, params, present, tuple(described), values, empty)
 
     def outputs(self, binding: Binding) -> tuple[OutputSpec, ...]:
-        """Infer what a call returns. Raises SignatureError where a dim would be negative."""
+        """Infer what a call returns. Raises SignatureError where a dim would be negative, RuleError."""
+        try:
+            return self._outputs(binding)
+        except EVALUATION_ERRORS as error:
+            raise self._fault("an output's shape or dtype", error) from error
+
+    def _outputs(self, binding: Binding) -> tuple[OutputSpec, ...]:
         written: tuple[str, ...] | None = None
         specs = []
         for output in self.signature.outputs.values():
@@ -193,10 +205,14 @@ class Checker:
         """Compute the floating-point operations and the bytes of a call.
 
         Unless the entry states the bytes: each input is read once, each output and each written input written once.
-        Raises DeclarationError for an entry with no roofline.
+        Raises RuleError for a roofline that itself raises.
         """
-        if self.work is None:
-            raise RuleError(f"{self.op}: its manifest entry has no roofline", op=self.op)
+        try:
+            return self._roofline(binding)
+        except EVALUATION_ERRORS as error:
+            raise self._fault("the roofline", error) from error
+
+    def _roofline(self, binding: Binding) -> tuple[int, int]:
         flops = int(self.work.flops.evaluate(binding.values))
         if self.work.bytes is not None:
             return flops, int(self.work.bytes.evaluate(binding.values))
@@ -261,6 +277,13 @@ class Checker:
                 expected=rule.text,
                 received=received,
             )
+
+    def _fault(self, what: str, error: Exception) -> RuleError:
+        return RuleError(
+            f"{self.op}: {what} of the signature raised {type(error).__name__}: {error}; "
+            f"it needs a rule over params that excludes this call",
+            op=self.op,
+        )
 
     def _shape(self, output: Output, binding: Binding) -> tuple[int, ...]:
         listing = output.shape.choose(binding.values)

@@ -167,7 +167,7 @@ class Field:
             if text.lower() in ("true", "false"):
                 return text.lower() == "true"
             return self.complain(f"write true or false, or quote the string: {text}")
-        if kind in ("int", "float") or (kind == "str" and self.node.style is None):
+        if kind in ("int", "float") or (kind == "str" and self.node.style in (None, "")):
             if _INT.fullmatch(text):
                 return int(text)
             if _FLOAT.fullmatch(text) and not text.lstrip("+-").isdigit():

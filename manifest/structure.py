@@ -57,8 +57,8 @@ class EntryReader:
         if signature is None:
             return None
         Audit(signature, frozenset(self.broken), self._complain).run(work, steps)
-        sound = len(self.root.problems.found) == before and work is not None
-        checker = Checker(self.op, signature, work) if sound else None
+        sound = len(self.root.problems.found) == before
+        checker = Checker(self.op, signature, work) if sound and work is not None else None
         rows = Rows(signature, frozenset(self.broken), checker)
         workloads = rows.read(parts["workloads"]) if "workloads" in parts else ()
         if checker is None or work is None or len(self.root.problems.found) > before:
