@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,8 +80,21 @@ def unpack(wheels: dict[str, Path], root: Path) -> dict[str, Path]:
     return folders
 
 
-def probe(folders: Sequence[Path], code: str, *options: str) -> Any:
-    """Run ``code`` in a process that sees the folders in this order; return what it stored in ``result``.
+@functools.cache
+def veil() -> Path:
+    """A folder that hides the backends installed around the tests: of two distributions of a name the first counts."""
+    folder = Path(tempfile.mkdtemp(prefix="veil"))
+    atexit.register(shutil.rmtree, folder)
+    for point in importlib.metadata.entry_points(group="tileops.backends"):
+        assert point.dist is not None
+        info = folder / f"{point.dist.name.replace('-', '_')}-0.dist-info"
+        info.mkdir(exist_ok=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {point.dist.name}\nVersion: 0\n")
+    return folder
+
+
+def probe(folders: Sequence[Path], code: str) -> Any:
+    """Run ``code`` in a process that has these backends, in this order; return what it stored in ``result``.
 
     ``code`` finds ``torch``, ``backend`` and ``said``, the messages of the warnings so far.
     """
@@ -87,9 +105,9 @@ def probe(folders: Sequence[Path], code: str, *options: str) -> Any:
         "import torch\nfrom tileops import backend\n"
         f"{code}\nprint('RESULT' + json.dumps(result))\n"
     )
-    path = os.pathsep.join(map(str, [REPOSITORY, *folders]))
+    path = os.pathsep.join(map(str, [REPOSITORY, veil(), *folders]))
     ran = subprocess.run(
-        [sys.executable, *options, "-c", program],
+        [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": path},
         cwd=HERE,
         capture_output=True,
