@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import torch
 
 from tileops.rules.callspec import CallSpec
@@ -47,8 +48,11 @@ class Domain:
         self.spaces = spaces(kinds) if over is None else {kind: over[kind] for kind in sorted(kinds)}
         self.kinds = tuple(self.spaces)
         self.numbers = Arithmetic()
+        regions = [found for regions in self.spaces.values() for found in regions]
         self.declared: Mapping[str, Type] = {
-            name: kind for name, kind in request.scope.items() if name not in request.derived
+            name: bounded(name, kind, regions) if name in DEVICE_FACTS else kind
+            for name, kind in request.scope.items()
+            if name not in request.derived
         }
         self.kind = self.terms.integer("device kind")
         self._owners: dict[int, str] = {self.kind.get_id(): "arch"}
@@ -286,6 +290,14 @@ class Domain:
         if kind.kind == "str" and not isinstance(found, str):
             return f"other{number}"  # any string that no rule names
         return found
+
+
+def bounded(name: str, kind: Type, regions: Iterable[Region]) -> Type:
+    """Return the type of a device fact with the bounds that it has in some regions; of another kind as it is."""
+    spans: list[Span] = [getattr(found, name) for found in regions] if kind.kind == "int" else []
+    if not spans:
+        return kind
+    return attrs.evolve(kind, low=int(min(span.low for span in spans)), high=int(max(span.high for span in spans)))
 
 
 @functools.cache
