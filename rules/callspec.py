@@ -42,7 +42,16 @@ DEVICE_SCOPE: Mapping[str, Type] = MappingProxyType(
         "smem_budget": Type("int", low=0),
     }
 )
-_T = TypeVar("_T")
+
+
+if TYPE_CHECKING:
+
+    class _Device:
+        """Tells type checkers that ``device`` takes a name too, and is a torch.device when read."""
+
+        def __get__(self, spec: object, owner: type | None = None) -> torch.device: ...
+
+        def __set__(self, spec: object, device: str | torch.device) -> None: ...
 
 
 @dataclass_transform(
@@ -62,7 +71,7 @@ class CallSpec(_Fields):
     ``calibration``, ``sm_count``, ``smem_budget``) are those ``stated``, else they are read from the device once.
     """
 
-    device: torch.device
+    device: _Device
     stated: DeviceFacts | None = None
     _key: tuple[Any, ...] = field(init=False)
     _hash: int = field(init=False)
