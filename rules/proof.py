@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from tileops.rules import box
-from tileops.rules.declaration import Declaration
+from tileops.rules.declaration import Declaration, Refusal
 from tileops.rules.domain import Domain, Unstatable
 from tileops.rules.errors import RuleError, nearest
 from tileops.rules.query import LIMIT, Answer, Prover
@@ -91,19 +91,22 @@ def fault_findings(table: RuleTable) -> Iterator[Finding]:
 
 @attrs.frozen
 class _Rule:
-    """Is a refusal as terms: whether it fires, whether it can be computed. ``text`` is as written."""
+    """Is a refusal as terms: whether it fires, whether it can be computed. ``text`` is as written.
+
+    ``unsupported`` says why it has no translation; it is taken to accept everything then.
+    """
 
     text: str
-    fires: Term
-    defined: Term
+    fires: Term = False
+    defined: Term = True
+    unsupported: str | None = None
 
 
 @attrs.define
 class Served:
     """Says of one implementation, as terms, which calls it serves and on which it raises.
 
-    ``opaque`` tells that a Python callable has a say too, which the terms leave out; ``unsupported`` says which rule
-    has no translation, the terms being wider than the truth then.
+    ``opaque`` tells that a Python callable has a say too, which the terms leave out.
     """
 
     key: str
@@ -112,7 +115,12 @@ class Served:
     rules: tuple[_Rule, ...]
     terms: Domain
     opaque: bool = False
-    unsupported: str | None = None
+
+    @property
+    def unsupported(self) -> str | None:
+        """Return which rule has no translation; the terms are wider than the truth then."""
+        found = [f"{rule.text!r} of {self.key}: {rule.unsupported}" for rule in self.rules if rule.unsupported]
+        return "; ".join(found) or None
 
     @property
     def serves(self) -> Term:
@@ -166,19 +174,17 @@ class Proof:
         archs = declaration.supported_archs
         on_arch = True if archs is None else domain.arch_in(archs.intervals())
         available = domain.terms.conjunction((domain.on(declaration.devices), on_arch))
-        rules = []
-        unsupported = None
-        for refusal in declaration.refusal:
-            fires: Term = False
-            defined: Term = True
-            if refusal.rule is not None:
-                try:
-                    fires, defined = domain.translator.condition(refusal.rule.root)
-                except Unsupported as error:
-                    unsupported = f"{refusal.text!r} of {key}: {error}"
-            rules.append(_Rule(refusal.text, fires, defined))
+        rules = tuple(map(self._rule, declaration.refusal))
         opaque = any(refusal.opaque is not None for refusal in declaration.refusal)
-        return Served(key, declaration, available, tuple(rules), domain, opaque, unsupported)
+        return Served(key, declaration, available, rules, domain, opaque)
+
+    def _rule(self, refusal: Refusal) -> _Rule:
+        if refusal.rule is None:
+            return _Rule(refusal.text)
+        try:
+            return _Rule(refusal.text, *self.domain.translator.condition(refusal.rule.root))
+        except Unsupported as error:
+            return _Rule(refusal.text, unsupported=str(error))
 
     def _box(self, declaration: Declaration) -> box.Box:
         scope = self.table.request.scope
@@ -193,6 +199,9 @@ class Proof:
         for key in self.keys:
             served = self.served(key)
             for index, rule in enumerate(served.rules):
+                if rule.unsupported is not None:
+                    answer = Answer("undecided", None, rule.unsupported)
+                    yield _undecided((key,), f"whether the rule {rule.text!r} can raise", answer)
                 if rule.defined is True:
                     continue
                 condition = served.raises_at(index)
