@@ -102,7 +102,7 @@ class Expression:
         """
         function = self._compiled.get(names)
         if function is None:
-            for name in free_names(self.root):
+            for name in () if self.facts.issubset(names) else free_names(self.root):
                 if name.name not in names:
                     raise fault(self.text, name.column, f"unknown fact {name.name!r}{nearest(name.name, names)}")
             function = self._compiled[names] = compile_node(self.root, names)

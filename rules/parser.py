@@ -87,6 +87,7 @@ class Parser:
         """Hold the text; ``parse`` reads it."""
         self.text = text
         self._bytes = text.encode(errors="surrogatepass")
+        self._ascii = text.isascii()
         self._depth = 0
         self._variables: list[str] = []
 
@@ -113,7 +114,7 @@ class Parser:
 
     def column(self, tree: ast.expr) -> int:
         """Return a tree's first column, in characters (ast counts bytes)."""
-        return len(self._bytes[: tree.col_offset].decode())
+        return tree.col_offset if self._ascii else len(self._bytes[: tree.col_offset].decode())
 
     def node(self, tree: ast.expr) -> Node:
         """Return the node of a tree."""
