@@ -40,6 +40,8 @@ class Audit:
         scope = full_scope(signature)
         for name, output in signature.outputs.items():
             path = f"signature.outputs.{name}"
+            if output.same_as is not None:
+                continue  # its dtype and shape are those of an input, audited above
             self._shape(f"{path}.shape", output.shape, scope, decided)
             self._typed(f"{path}.dtype", output.dtype, "dtype", scope)
         for at, rule in enumerate(signature.rules):

@@ -19,6 +19,7 @@ from tileops.rules.types import DTYPES, Type, dtype_name
 MAX_RUN: Final = 8  # dims a run holds at most: the prover quantifies over runs of this length
 SCALARS: Final = ("bool", "int", "float", "str", "dtype", "None")
 CONTAINERS: Final = ("list", "tuple")
+EXACT: Final = 2**53  # ints up to here are floats exactly
 REFUSED: Final = object()
 
 _TOKEN = re.compile(r"\s*(?:(\.\.\.)|([A-Za-z_][A-Za-z0-9_]*)|([\[\]|,]))")
@@ -42,6 +43,8 @@ class Scalar:
             "None": (type(None),),
         }
         if type(value) not in kinds[self.kind] or (self.members and value not in self.members):
+            return REFUSED
+        if self.kind == "float" and type(value) is int and abs(value) > EXACT:
             return REFUSED
         return value
 

@@ -73,6 +73,7 @@ class Checker:
     scope: Mapping[str, Type] = field(init=False)
     value_names: tuple[str, ...] = field(init=False)
     _inputs: tuple[Input, ...] = field(init=False)
+    _floats: tuple[str, ...] = field(init=False)
     _param_rules: tuple[Expression, ...] = field(init=False)
     _call_rules: tuple[Expression, ...] = field(init=False)
 
@@ -83,6 +84,7 @@ class Checker:
         settle = object.__setattr__
         settle(self, "scope", scope)
         settle(self, "value_names", tuple(scope))
+        settle(self, "_floats", tuple(name for name in params if name in scope and scope[name].kind == "float"))
         settle(self, "_inputs", tuple(self.signature.inputs.values()))
         settle(self, "_param_rules", tuple(rule for rule in rules if params >= rule.facts))
         settle(self, "_call_rules", tuple(rule for rule in rules if not params >= rule.facts))
@@ -102,7 +104,7 @@ class Checker:
                     raise TypeError(f"{self.op}: param {name} is missing: expected {param.type}")
                 given[name] = param.default
             bound[name] = self._accept(param, given[name])
-        values = _readable(bound)
+        values = self.readable(bound)
         self._check(self._param_rules, values, {})
         return bound
 
@@ -116,6 +118,16 @@ class Checker:
                 raise TypeError(f"{self.op}: input {name} is missing: the inputs are {self._names(inputs)}")
         return tuple(given.get(name) for name in inputs)
 
+    def readable(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the params as expressions read them: lists as tuples, and an int given for a float as a float."""
+        values: dict[str, Any] = {
+            name: tuple(value) if type(value) is list else value for name, value in params.items()
+        }
+        for name in self._floats:
+            if type(values[name]) is int:
+                values[name] = float(values[name])
+        return values
+
     def writes(self, params: Mapping[str, Any]) -> tuple[str, ...]:
         """Name the inputs that a call of an op with these params writes in place."""
         values: dict[str, Any] | None = None
@@ -123,7 +135,7 @@ class Checker:
         for tensor in self._inputs:
             mutated = tensor.mutated
             if isinstance(mutated, Expression):
-                values = _readable(params) if values is None else values
+                values = self.readable(params) if values is None else values
                 mutated = bool(mutated.evaluate(values))
             if mutated:
                 written.append(tensor.name)
@@ -145,7 +157,7 @@ class Checker:
 
     def _call(self, params: Mapping[str, Any], tensors: Sequence[TensorLike | None]) -> Binding:
         inputs = self._inputs
-        values = _readable(params)
+        values = self.readable(params)
         present = {}
         for tensor, came in zip(inputs, tensors, strict=True):
             present[tensor.name] = came is not None
@@ -303,11 +315,6 @@ class Checker:
     @staticmethod
     def _names(known: Mapping[str, Any]) -> str:
         return ", ".join(known)
-
-
-def _readable(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the params as expressions read them: lists as tuples."""
-    return {name: tuple(value) if type(value) is list else value for name, value in params.items()}
 
 
 def _look(op: str, tensor: Input, form: str, came: TensorLike) -> tuple[tuple[int, ...], torch.dtype]:

@@ -200,7 +200,7 @@ def read(text: str, file: str) -> Field:
         parts = [part for part in (error.context, error.problem) if part]
         problems.add(mark.line + 1 if mark else 1, "", "is not YAML: " + ", ".join(parts))
     except yaml.YAMLError as error:
-        problems.add(1, "", f"is not YAML: {error}")
+        problems.add(1, "", "is not YAML: " + " ".join(str(error).split()))
     else:
         if node is not None:
             return Field(node, "", problems)

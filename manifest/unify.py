@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 
 from tileops.manifest.form import Item, Listing
 from tileops.manifest.paramtype import MAX_RUN, show_value
@@ -15,8 +15,7 @@ from tileops.manifest.schema import MAX_DIM, Index, Input
 from tileops.rules.errors import SignatureError
 
 
-@frozen(eq=False)
-class Operand:
+class Operand(NamedTuple):
     """A tensor that came for an input, with the list its shape must match."""
 
     input: Input

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from tileops.manifest.language import presence
 from tileops.manifest.paramtype import show_value
-from tileops.manifest.schema import Signature, TensorShape, Workload
+from tileops.manifest.schema import TensorShape, Workload
 from tileops.manifest.signature import Binding, Checker
 
 
@@ -38,7 +38,7 @@ def cases(checker: Checker, workload: Workload) -> Iterator[Case]:
     given = {name: value for name, value in workload.values.items() if name in signature.params}
     params = checker.bind_params((), given)
     for dtypes in workload.dtypes:
-        values = _values(signature, workload, params, dtypes)
+        values = _values(checker, workload, params, dtypes)
         inputs: dict[str, TensorShape | None] = {}
         for name, tensor in signature.inputs.items():
             if name in workload.without:
@@ -62,10 +62,10 @@ def bind(checker: Checker, case: Case, device: torch.device | str = "cpu") -> Bi
 
 
 def _values(
-    signature: Signature, workload: Workload, params: Mapping[str, Any], dtypes: Mapping[str, torch.dtype]
+    checker: Checker, workload: Workload, params: Mapping[str, Any], dtypes: Mapping[str, torch.dtype]
 ) -> dict[str, Any]:
-    values = {**workload.values, **params, **dtypes}
-    for name, tensor in signature.inputs.items():
+    values = {**workload.values, **checker.readable(params), **dtypes}
+    for name, tensor in checker.signature.inputs.items():
         if tensor.optional:
             values[presence(name)] = name not in workload.without
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return values

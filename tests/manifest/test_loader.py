@@ -200,6 +200,7 @@ def test_a_file_that_is_no_mapping_of_entries_is_told(text, expected):
 def test_yaml_that_does_not_parse_is_told_with_its_line():
     (problem,) = problems("AddFwdOp:\n  ref_api: [torch.add\nSubFwdOp: {}\n")
     assert problem.startswith("add.yaml:3: is not YAML: ")
+    assert problems("AddFwdOp: \x00\n")[0].startswith("add.yaml:1: is not YAML: ")
     (problem,) = problems("AddFwdOp: *nothing\n")
     assert problem.startswith("add.yaml:1: is not YAML: ")
 

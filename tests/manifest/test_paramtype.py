@@ -12,7 +12,7 @@ from tileops.rules.types import Type
     [
         ("bool", [True, False], [1, 0, None, "true"]),
         ("int", [0, -3, 2**70], [True, 1.0, "1", None]),
-        ("float", [0.5, math.inf, 3], [True, "0.5", None]),
+        ("float", [0.5, math.inf, 3, 2**53], [True, "0.5", None, 2**53 + 1]),
         ("float | None", [0.5, None], [True, []]),
         ("str", ["x"], [b"x", 1]),
         ("str[none | tanh]", ["none", "tanh"], ["erf", None]),

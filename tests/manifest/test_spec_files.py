@@ -80,11 +80,11 @@ def fastest(function, repeat: int, count: int = 1) -> float:
 
 def test_loading_gemm_costs_less_than_15_ms():
     path = loader.SPEC / "gemm.yaml"
-    assert fastest(lambda: manifest.read_entries(path.read_text(), str(path)), repeat=10) < 15e-3
+    assert fastest(lambda: manifest.read_entries(path.read_text(), str(path)), repeat=20) < 15e-3
 
 
 def test_checking_a_call_of_two_tensors_costs_less_than_30_us():
     checker = manifest.entry("GemmFwdOp").checker
     params = checker.bind_params((), {})
     tensors = (torch.empty(64, 128, dtype=torch.float16), torch.empty(32, 128, dtype=torch.float16))
-    assert fastest(lambda: checker.call(params, tensors), repeat=10, count=200) < 30e-6
+    assert fastest(lambda: checker.call(params, tensors), repeat=100, count=20) < 30e-6
