@@ -52,6 +52,6 @@ class GemvKernel(OneLaunch):
     @classmethod
     def entry_for(cls, call: GemmCall) -> tuple[GemvBuild, Callable[[], GemvKernel]]:
         """Returns the build identity of a call and the function that builds it."""
-        sharing = gemv_sharing(call.n, call.k, call.trans_b)
+        sharing = gemv_sharing(call.m, call.n, call.k, call.trans_b)
         identity = GemvBuild(Form.of(call, compiled_m=True), sharing, call.arch)
         return identity, lambda: cls(identity)

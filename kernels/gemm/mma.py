@@ -56,7 +56,7 @@ class GemmMmaKernel(OneLaunch):
     @classmethod
     def entry_for(cls, call: GemmCall) -> tuple[MmaBuild, Callable[[], GemmMmaKernel]]:
         """Returns the build identity of a call and the function that builds it."""
-        tile = mma_tile(call.m)
+        tile = mma_tile(call.m, call.n, call.sm_count)
         wide = max(call.m, call.n, call.k) > INDEX_LIMIT or -(-call.n // tile.cols) > GRID_Y
         form = Form.of(call, compiled_m=call.trans_a)
         identity = (

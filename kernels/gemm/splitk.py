@@ -50,8 +50,10 @@ class GemmSplitkKernel(GemmInterface):
         supported_archs=at_least(80),
         refusal=(
             Refusal(
-                "ceildiv(m, 64) * ceildiv(n, 128) * 2 > sm_count",
-                "{ceildiv(m, 64) * ceildiv(n, 128)} tiles of 64 x 128 occupy more than half of {sm_count} SMs already",
+                # Against gemm_wgmma, whose smallest tile is 64 x 64, and gemm_mma, which serves fewer rows.
+                "ceildiv(m, 64) * ceildiv(n, 64 if m >= 64 else 128) * 2 > sm_count",
+                "{ceildiv(m, 64) * ceildiv(n, 64 if m >= 64 else 128)} tiles of 64 x {64 if m >= 64 else 128} "
+                "occupy more than half of {sm_count} SMs already",
             ),
             Refusal("k < 1024", "k={k}: parts of fewer than 512 elements cost more to add up than they save"),
             INDEX,

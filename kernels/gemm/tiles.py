@@ -33,42 +33,57 @@ class Tile:
 
 @frozen
 class Priced:
-    """Pairs a tile with the time one of its blocks needs for a step of k, over that of the largest tile."""
+    """Pairs a tile with what one round of its blocks, one an SM, costs."""
 
     tile: Tile
-    price: float
+    slope: float
+    """Time in us for a thousand elements of k."""
+    start: float
+    """Time in us besides: filling the ring, storing the tile."""
+    start_unaligned: float
+    """The same where d's row pitch is no multiple of 16 bytes, so that threads store the tile."""
+
+    def cost(self, m: int, n: int, k: int, sm_count: int) -> float:
+        """Returns the predicted time of a product in us, its launch aside."""
+        rounds = -(-self.tile.count(m, n) // max(sm_count, 1))
+        return rounds * (self.slope * k / 1000 + (self.start if n % 8 == 0 else self.start_unaligned))
 
 
 WGMMA = (
-    Priced(Tile(128, 256, 64, 4, 256, "FullRow"), 1.0),
-    Priced(Tile(256, 128, 64, 4, 256, "FullRow"), 1.0),
-    Priced(Tile(128, 128, 64, 6, 256, "FullRow"), 0.6),
-    Priced(Tile(64, 256, 64, 5, 128), 0.6),
-    Priced(Tile(64, 128, 64, 8, 128), 0.4),
+    Priced(Tile(128, 256, 64, 4, 256, "FullRow"), 10.9, 2.2, 4.8),
+    Priced(Tile(128, 192, 64, 4, 256, "FullRow"), 8.5, 1.5, 17.6),
+    Priced(Tile(128, 128, 64, 6, 256, "FullRow"), 6.0, 1.0, 3.0),
+    Priced(Tile(64, 128, 128, 4, 128), 4.0, 0.4, 1.9),
+    Priced(Tile(64, 64, 128, 6, 128), 2.8, 0.5, 1.3),
 )
-"""Tiles of gemm_wgmma, one block an SM."""
+"""Tiles of gemm_wgmma, one block an SM; prices fitted to an H200's times at k from 1024 to 16384, bfloat16."""
 
 
-def wgmma_tile(m: int, n: int, sm_count: int) -> Tile:
+def wgmma_tile(m: int, n: int, k: int, sm_count: int) -> Tile:
     """Returns the tile whose rounds of blocks over the SMs cost least; of equals the first."""
-    return min(WGMMA, key=lambda priced: -(-priced.tile.count(m, n) // max(sm_count, 1)) * priced.price).tile
+    return min(WGMMA, key=lambda priced: priced.cost(m, n, k, sm_count)).tile
 
 
 MMA = {
-    16: Tile(16, 128, 64, 4, 128, "FullCol"),
-    32: Tile(32, 128, 64, 4, 128, "FullCol"),
-    64: Tile(64, 128, 64, 3, 128),
-    None: Tile(128, 128, 32, 4, 256),
+    16: Tile(16, 64, 128, 4, 128, "FullCol"),
+    32: Tile(32, 64, 128, 3, 128, "FullCol"),
+    64: Tile(64, 64, 64, 5, 128),
 }
 """Tiles of gemm_mma by the most rows that one serves; all fit in the 99 KiB a block may use on any arch from 80 on."""
+
+MMA_LARGE = Tile(128, 128, 64, 3, 256)
+"""The tile of gemm_mma for results that have one such tile for every SM."""
 
 MMA_WIDE = Tile(64, 64, 32, 0, 128)
 """The tile of gemm_mma's 64-bit program."""
 
 
-def mma_tile(m: int) -> Tile:
-    """Returns the lowest tile that takes all m rows at once, or the largest."""
-    return next(tile for rows, tile in MMA.items() if rows is None or m <= rows)
+def mma_tile(m: int, n: int, sm_count: int) -> Tile:
+    """Returns the lowest tile that takes all m rows at once; for more rows the large one if it keeps the SMs busy."""
+    fitting = [tile for rows, tile in MMA.items() if m <= rows]
+    if fitting:
+        return fitting[0]
+    return MMA_LARGE if MMA_LARGE.count(m, n) >= sm_count else MMA[64]
 
 
 SPLITK = {
@@ -76,30 +91,25 @@ SPLITK = {
     32: Tile(32, 128, 64, 4, 128, "FullCol"),
     None: Tile(64, 128, 64, 3, 128),
 }
-"""Tiles of gemm_splitk without the copy engine, by rows."""
+"""Tiles of gemm_splitk without the copy engine, by the most rows that one serves."""
 
-SPLITK_TMA = Tile(64, 128, 64, 4, 128)
-"""The tile of gemm_splitk on Hopper's copy engine and warpgroup matrix units."""
+SPLITK_TMA = {64: Tile(64, 128, 64, 4, 128), None: Tile(128, 64, 128, 4, 256, "FullRow")}
+"""Tiles of gemm_splitk on Hopper's copy engine and warpgroup matrix units, likewise."""
 
-SPLITK_BLOCKS = 2
-"""Blocks an SM that a split aims at: two hide each other's start and end."""
-
-SPLITK_STEPS = 4
-"""Steps of k that a part has at least."""
+SPLITK_DEPTH = 256
+"""Elements of k that a part has at least: fewer cost more to add up than they save."""
 
 
 def splitk_tile(m: int, tma: bool) -> Tile:
     """Returns the tile of a split product."""
-    if tma:
-        return SPLITK_TMA
-    return next(tile for rows, tile in SPLITK.items() if rows is None or m <= rows)
+    return next(tile for rows, tile in (SPLITK_TMA if tma else SPLITK).items() if rows is None or m <= rows)
 
 
 def splitk_parts(tile: Tile, m: int, n: int, k: int, sm_count: int) -> int:
-    """Returns how many parts k is cut into: enough blocks for the SMs, no part without work."""
+    """Returns how many parts k is cut into: one block an SM, no part without work."""
     steps = -(-k // tile.depth)
-    wanted = max(1, sm_count * SPLITK_BLOCKS // tile.count(m, n))
-    share = -(-steps // max(1, min(wanted, steps // SPLITK_STEPS)))
+    most = max(1, k // SPLITK_DEPTH)
+    share = -(-steps // max(1, min(sm_count // tile.count(m, n), most)))
     return -(-steps // share)
 
 
@@ -118,14 +128,17 @@ class Sharing:
         return f"{self.across} x {self.down} a block, {self.unroll} reads in flight"
 
 
-GEMV_ROWS = {2048: Sharing(1, 4, 4), None: Sharing(4, 1, 4)}
-"""Sharing for b stored [n, k], by the greatest k: long rows are shared by several warps."""
+GEMV_ROWS = {
+    1: {2048: Sharing(1, 4, 4), None: Sharing(4, 1, 4)},
+    2: {2048: Sharing(1, 4, 4), None: Sharing(2, 4, 2)},
+}
+"""Sharing for b stored [n, k], by m and the greatest k: long rows are shared by several warps."""
 
 GEMV_COLUMNS = {8192: Sharing(4, 64, 4), None: Sharing(8, 32, 4)}
 """Sharing for b stored [k, n], by the greatest n: narrow results need the threads along k."""
 
 
-def gemv_sharing(n: int, k: int, trans_b: bool) -> Sharing:
+def gemv_sharing(m: int, n: int, k: int, trans_b: bool) -> Sharing:
     """Returns how a product of one or two rows is shared out."""
-    table, size = (GEMV_ROWS, k) if trans_b else (GEMV_COLUMNS, n)
+    table, size = (GEMV_ROWS[m], k) if trans_b else (GEMV_COLUMNS, n)
     return next(sharing for most, sharing in table.items() if most is None or size <= most)

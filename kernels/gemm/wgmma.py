@@ -70,6 +70,6 @@ class GemmWgmmaKernel(OneLaunch):
     @classmethod
     def entry_for(cls, call: GemmCall) -> tuple[WgmmaBuild, Callable[[], GemmWgmmaKernel]]:
         """Returns the build identity of a call and the function that builds it."""
-        tile = wgmma_tile(call.m, call.n, call.sm_count)
+        tile = wgmma_tile(call.m, call.n, call.k, call.sm_count)
         identity = WgmmaBuild(Form.of(call, compiled_m=False), tile, call.arch)
         return identity, lambda: cls(identity)

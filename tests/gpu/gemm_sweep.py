@@ -101,7 +101,7 @@ def candidates(row: dict) -> list[tuple[str, object]]:
             (tile, True) for tile in SPLITK_TMA if m > tile.rows // 4
         ]:
             for blocks in (132, 264, 396):
-                parts = splitk_parts(tile, m, n, k, blocks // 2)
+                parts = splitk_parts(tile, m, n, k, blocks)
                 if parts > 1:
                     found.append(("gemm_splitk", splitk.SplitkBuild(open_form, tile, parts, tma, ARCH)))
     return list(dict.fromkeys(found))

@@ -10,7 +10,7 @@ from tileops.kernels.gemm import GEMM_IMPLEMENTATIONS, GemmCall, GemmInterface
 from tileops.kernels.gemm.limits import INDEX_LIMIT
 from tileops.kernels.gemm.mma import GemmMmaKernel
 from tileops.kernels.gemm.splitk import GemmSplitkKernel
-from tileops.kernels.gemm.tiles import MMA, SPLITK, SPLITK_TMA, WGMMA, splitk_parts
+from tileops.kernels.gemm.tiles import MMA, MMA_LARGE, MMA_WIDE, SPLITK, SPLITK_TMA, WGMMA, splitk_parts
 from tileops.kernels.gemm.wgmma import GemmWgmmaKernel
 from tileops.rules.device import DeviceFacts
 from tileops.rules.interface import argument_findings
@@ -48,7 +48,8 @@ BOUNDARIES = [
     ("gemm_wgmma", {"m": INDEX_LIMIT}, {"m": INDEX_LIMIT + 1}, "32 bits"),
     ("gemv", {"m": 2}, {"m": 3}, "m=3: keeps the sums of at most two rows"),
     ("gemv", {"m": 1, "k": INDEX_LIMIT}, {"m": 1, "k": INDEX_LIMIT + 1}, "32 bits"),
-    ("gemm_splitk", {"n": 66 * 128}, {"n": 66 * 128 + 1}, "67 tiles of 64 x 128 occupy more than half of 132 SMs"),
+    ("gemm_splitk", {"n": 66 * 64}, {"n": 66 * 64 + 1}, "67 tiles of 64 x 64 occupy more than half of 132 SMs"),
+    ("gemm_splitk", {"m": 63, "n": 66 * 128}, {"m": 63, "n": 66 * 128 + 1}, "67 tiles of 64 x 128 occupy"),
     ("gemm_splitk", {"k": 1024}, {"k": 1023}, "k=1023: parts of fewer than 512 elements"),
     ("gemm_splitk", {"k": INDEX_LIMIT}, {"k": INDEX_LIMIT + 1}, "32 bits"),
 ]
@@ -121,14 +122,14 @@ def test_wide_calls_share_one_build():
 
 
 def test_tiles_fit_in_shared_memory():
-    for tile in [*MMA.values(), *SPLITK.values()]:
+    for tile in [*MMA.values(), MMA_LARGE, MMA_WIDE, *SPLITK.values()]:
         assert tile.shared_bytes() <= SMALLEST_BLOCK
-    for tile in [*(priced.tile for priced in WGMMA), SPLITK_TMA]:
+    for tile in [*(priced.tile for priced in WGMMA), *SPLITK_TMA.values()]:
         assert tile.shared_bytes() <= H200.smem_budget
 
 
 def test_every_part_of_a_split_has_work():
-    for tile in [*SPLITK.values(), SPLITK_TMA]:
+    for tile in [*SPLITK.values(), *SPLITK_TMA.values()]:
         for k in (1024, 1025, 2048, 2111, 7168, 7169, 12288, 10**6 + 1):
             for m, n in ((3, 128), (64, 2112), (128, 4096)):
                 parts = splitk_parts(tile, m, n, k, 132)
