@@ -22,6 +22,7 @@ import sys
 import tomllib
 import types
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,23 @@ def matches(expected: str, printed: str) -> bool:
     )
 
 
-def run_console(block: str) -> Iterator[tuple[str, str, str]]:
+def environment(folder: Path) -> dict[str, str]:
+    """The environment of a page's commands: tileops from the checkout, the example backend installed or as if."""
+    paths = [ROOT]
+    if not metadata.entry_points(group="tileops.backends", name="torch_cpu"):
+        example = ROOT / "examples/torch_cpu"
+        project = tomllib.loads((example / "pyproject.toml").read_text())["project"]
+        about = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+        about.mkdir(exist_ok=True)
+        lines = [f"{key} = {value}" for key, value in project["entry-points"]["tileops.backends"].items()]
+        (about / "entry_points.txt").write_text("\n".join(["[tileops.backends]", *lines]))
+        header = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        (about / "METADATA").write_text(header)
+        paths += [folder, example / "src"]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "COLUMNS": "120"}
+
+
+def run_console(block: str, folder: Path) -> Iterator[tuple[str, str, str]]:
     """Each command of a console block, with the text expected and the text printed."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
@@ -62,14 +79,13 @@ def run_console(block: str) -> Iterator[tuple[str, str, str]]:
         if words[0] == "tileops":
             words = ["python", "-m", "tools.cli", *words[1:]]
         assert words[0] == "python", f"a console block runs python or tileops, not {words[0]!r}"
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
         done = subprocess.run(
             [sys.executable, *words[1:]],
             cwd=ROOT,
             capture_output=True,
             text=True,
             check=False,
-            env=environment,
+            env=environment(folder),
             stdin=subprocess.DEVNULL,
         )
         assert done.returncode in (0, 1), f"$ {command}\n{done.stdout}{done.stderr}"
@@ -78,7 +94,7 @@ def run_console(block: str) -> Iterator[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_block_runs_and_prints_what_the_page_says(page: Path) -> None:
+def test_every_block_runs_and_prints_what_the_page_says(page: Path, tmp_path: Path) -> None:
     module = types.ModuleType(f"page_{page.stem.replace('-', '_')}")
     sys.modules[module.__name__] = module
     printed: str | None = None
@@ -94,7 +110,7 @@ def test_every_block_runs_and_prints_what_the_page_says(page: Path) -> None:
             assert matches(text, printed), f"{page.name} says\n{text}\nbut the block prints\n{printed}"
             printed = None
         elif kind == "console":
-            for command, expected, told in run_console(text):
+            for command, expected, told in run_console(text, tmp_path):
                 assert matches(expected, told), f"$ {command}\n{page.name} says\n{expected}\nbut it prints\n{told}"
         elif kind == "yaml":
             assert yaml.safe_load(text) is not None
