@@ -36,7 +36,7 @@ PROCESSES = 5
 CPU = torch.device("cpu")
 
 # Run for the peer too, whose package has our name: hence a process of its own, and the op's name as an argument.
-_OP_CALL = """
+OP_CALL = """
 import json, sys, timeit
 sys.path.insert(0, sys.argv[1])
 import torch
@@ -54,7 +54,7 @@ best = lambda call: min(timeit.repeat(call, number=20000, repeat=7)) / 20000
 print(json.dumps([best(lambda: op(a, b)), best(lambda: stub(a, b))]))
 """
 # The same call through the in-tree path: an implementation for the CPU joins the op, proved like any other.
-_IN_TREE = """
+IN_TREE = """
 import json, sys, timeit
 sys.path.insert(0, sys.argv[1])
 import torch
@@ -157,28 +157,28 @@ def measure(peer: Path | None) -> Iterator[Measure]:
 
 
 def _op_calls(peer: Path | None) -> Iterator[Measure]:
-    runs = [json.loads(_python(_IN_TREE, str(_root()), str(INSTANCES))) for _ in range(3)]
+    runs = [json.loads(python(IN_TREE, str(root()), str(INSTANCES))) for _ in range(3)]
     plain = min(run[1] for run in runs)
     in_tree = min(run[0] for run in runs) - plain
-    target, target_plain = _op_call(_root(), "GemmFwdOp")
+    target, target_plain = _op_call(root(), "GemmFwdOp")
     target -= target_plain
-    yield Measure("plain_call", "plain call of the stub kernel", plain, _time(plain))
+    yield Measure("plain_call", "plain call of the stub kernel", plain, duration(plain))
     yield Measure(
-        "op_call", "op call over it, two tensors, CPU", in_tree, _time(in_tree), _ratio(in_tree, plain), "2.0 us"
+        "op_call", "op call over it, two tensors, CPU", in_tree, duration(in_tree), _ratio(in_tree, plain), "2.0 us"
     )
-    yield Measure("target_call", "the same through a target", target, _time(target), _ratio(target, target_plain))
+    yield Measure("target_call", "the same through a target", target, duration(target), _ratio(target, target_plain))
     if peer is not None:
         theirs, their_plain = _op_call(peer, "GEMMFwdOp")
         theirs -= their_plain
         share = f"ours: 1/{theirs / in_tree:.1f} of it in-tree, 1/{theirs / target:.1f} through a target"
-        yield Measure("peer_call", "the peer's, through a target", theirs, _time(theirs), share, "1/8")
+        yield Measure("peer_call", "the peer's, through a target", theirs, duration(theirs), share, "1/8")
     builds = max(run[2] for run in runs)
     yield Measure("builds", f"builds for {INSTANCES} instances of one shape", builds, str(builds), "", "1")
 
 
 def _op_call(root: Path, op: str) -> tuple[float, float]:
     """Return seconds of an op call and of a plain call of the same stub, the best of three processes."""
-    runs = [json.loads(_python(_OP_CALL, str(root), op)) for _ in range(3)]
+    runs = [json.loads(python(OP_CALL, str(root), op)) for _ in range(3)]
     return min(run[0] for run in runs), min(run[1] for run in runs)
 
 
@@ -191,13 +191,18 @@ def _resolve() -> Iterator[Measure]:
     hit = _best(lambda: dispatcher.resolve("product", call), lambda: None)
     generic = _best(lambda: single(a, a), lambda: kernel(a, a))
     yield Measure(
-        "resolve_hit", "Dispatcher.resolve, a hit", hit, _time(hit), f"{hit / generic:.1f} x singledispatch", "0.3 us"
+        "resolve_hit",
+        "Dispatcher.resolve, a hit",
+        hit,
+        duration(hit),
+        f"{hit / generic:.1f} x singledispatch",
+        "0.3 us",
     )
-    yield Measure("singledispatch", "functools.singledispatch, beside it", generic, _time(generic))
+    yield Measure("singledispatch", "functools.singledispatch, beside it", generic, duration(generic))
 
 
 def _imports(peer: Path | None) -> Iterator[Measure]:
-    ours = _median(_IMPORT, _root())
+    ours = _median(_IMPORT, root())
     yield Measure("import", "import tileops.gemm beyond torch", ours, f"{ours:.2f} s", "", "0.4 s")
     if peer is not None:
         theirs = _median(_IMPORT, peer)
@@ -207,7 +212,7 @@ def _imports(peer: Path | None) -> Iterator[Measure]:
 def _explain() -> Measure:
     def run() -> float:
         start = time.perf_counter()
-        _python(_EXPLAIN, str(_root()))
+        python(_EXPLAIN, str(root()))
         return time.perf_counter() - start
 
     seconds = statistics.median(run() for _ in range(PROCESSES))
@@ -239,7 +244,7 @@ def _select() -> Measure:
         table.select(call)
         times.append(time.perf_counter() - start)
     seconds = statistics.median(times)
-    return Measure("select", f"select in a table of {TABLE_SIZE:,}, a miss", seconds, _time(seconds), "", "2 ms")
+    return Measure("select", f"select in a table of {TABLE_SIZE:,}, a miss", seconds, duration(seconds), "", "2 ms")
 
 
 def _best(call: Callable[[], Any], base: Callable[[], Any], number: int = 50_000) -> float:
@@ -249,10 +254,11 @@ def _best(call: Callable[[], Any], base: Callable[[], Any], number: int = 50_000
 
 
 def _median(script: str, root: Path) -> float:
-    return statistics.median(float(_python(script, str(root))) for _ in range(PROCESSES))
+    return statistics.median(float(python(script, str(root))) for _ in range(PROCESSES))
 
 
-def _python(script: str, *arguments: str) -> str:
+def python(script: str, *arguments: str) -> str:
+    """Run a script in a process of its own and return the last line it prints; raises BackendError if it fails."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False, env=environment
@@ -262,7 +268,8 @@ def _python(script: str, *arguments: str) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
-def _root() -> Path:
+def root() -> Path:
+    """Return the folder that holds our package."""
     return Path(tileops.__file__).parent.parent
 
 
@@ -270,7 +277,8 @@ def _ratio(seconds: float, plain: float) -> str:
     return f"{seconds / plain:.0f} x a plain call"
 
 
-def _time(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Write a time in the unit that leaves a few digits."""
     if seconds < 1e-6:
         return f"{seconds * 1e9:.0f} ns"
     return f"{seconds * 1e6:.2f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
