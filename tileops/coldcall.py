@@ -21,7 +21,7 @@ from tileops.forced import named_kernel
 from tileops.launch import Copy, copies_for, launcher
 from tileops.memo import Held, MemoKey
 from tileops.plan import CallFacts, Plan
-from tileops.results import result_check
+from tileops.results import ResultCheck
 from tileops.rules.callspec import CallSpec
 from tileops.rules.device import device_kind
 from tileops.rules.dispatcher import Entry, device_current
@@ -37,7 +37,7 @@ from tileops.tuning import request_tune
 from tileops.uses import LinkedUse
 
 if TYPE_CHECKING:
-    from tileops.manifest.signature import Binding
+    from tileops.manifest.signature import Binding, OutputSpec
     from tileops.op import Op
 
 
@@ -144,7 +144,7 @@ class ColdCall:
         kernel = held.kernel
         assert kernel is not None, "obtain returns what is built"
         copies = self.copies(aligned=False)
-        check = result_check(self.name, f"of target {target!r}", device, self.outputs(binding))
+        check = self.result_check(f"of target {target!r}", binding)
         run = self.handing_back(launcher(kernel, copies, device, check), binding)
         return Prepared(self.plan(run, kernel, binding, target, copies), held=(key, held))
 
@@ -182,7 +182,7 @@ class ColdCall:
             if self.op._tuned and not hasattr(kernel, "request_tune"):
                 request_tune(self.op, kernel, device)  # the dispatcher asks those that have it
             served_by = {"interface": use.name, "call": call, "key": entry.key}
-        check = result_check(self.name, name, device, self.outputs(binding))
+        check = self.result_check(name, binding)
         first = self.handing_back(launcher(kernel, copies, device, check), binding)
         run = self.handing_back(launcher(kernel, copies, device, None), binding)
         return Prepared(self.plan(run, kernel, binding, backend.BUILTIN, copies, **served_by), first, entry=entry)
@@ -263,9 +263,14 @@ class ColdCall:
 
         return Prepared(self.plan(self.handing_back(run, binding), None, binding, target))
 
-    def outputs(self, binding: Binding) -> list[Any]:
+    def outputs(self, binding: Binding) -> tuple[OutputSpec, ...]:
         """Return the outputs that a kernel makes: those that are not a written input handed back."""
-        return [output for output in self.blueprint.entry.checker.outputs(binding) if output.same_as is None]
+        return tuple(output for output in self.blueprint.entry.checker.outputs(binding) if output.same_as is None)
+
+    def result_check(self, kernel: str, binding: Binding) -> ResultCheck:
+        """Return what the kernel's result is held against."""
+        present = tuple(tensor is not None for tensor in self.tensors)
+        return ResultCheck(self.name, kernel, binding.device, self.outputs(binding), present)
 
     def handing_back(self, run: Callable[..., Any], binding: Binding) -> Callable[..., Any]:
         """Return ``run``, extended to hand back the written inputs that the manifest lists among the outputs."""

@@ -6,16 +6,14 @@ current, the result checked. A plan that needs none of it runs the kernel itself
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import torch
 
-from tileops.results import Check
+from tileops.results import Kernel, ResultCheck
 from tileops.rules.dispatcher import device_current
-
-Kernel = Callable[..., Any]
 
 #: In-tree kernels read 16 bytes at once.
 ALIGNMENT = 16
@@ -76,25 +74,16 @@ def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def launcher(kernel: Kernel, copies: Sequence[Copy], device: torch.device, check: Check | None) -> Kernel:
+def launcher(kernel: Kernel, copies: Sequence[Copy], device: torch.device, check: ResultCheck | None) -> Kernel:
     """Return a function of the call's tensors that runs ``kernel`` as its plan needs it.
 
-    ``check`` is run on every result; an in-tree kernel is checked once a plan, by the caller, and passes None.
+    ``check`` is made on every result; an in-tree kernel is checked on the first launch of a plan and passes None then.
     """
-    run = kernel
-    if check is not None:
-        run = _checked(run, check)
+    run = kernel if check is None else check.around(kernel)
     if copies:
         run = _prepared(run, copies)
     if _is_one_of_several(device):
         run = _guarded(run, device)
-    return run
-
-
-def _checked(kernel: Kernel, check: Check) -> Kernel:
-    def run(*tensors: torch.Tensor | None) -> Any:
-        return check(kernel(*tensors), tensors)
-
     return run
 
 

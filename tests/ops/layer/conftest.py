@@ -51,6 +51,31 @@ SumFwdOp:
   workloads:
     - {label: small, M: 4, N: 8, dtypes: [{T: float32}]}
   roofline: {flops: "M * N"}
+SplitFwdOp:
+  ref_api: torch.split
+  signature:
+    forall: {M: Dim, T: "DType[float32]"}
+    params: {}
+    inputs:
+      x: {dtype: T, shape: "[M, M]"}
+    outputs:
+      y: {dtype: T, shape: "[M, M]"}
+      z: {dtype: T, shape: "[M]"}
+  workloads:
+    - {label: small, M: 4, dtypes: [{T: float32}]}
+  roofline: {flops: "M * M"}
+BumpFwdOp:
+  ref_api: torch.add
+  signature:
+    forall: {M: Dim, N: Dim, T: "DType[float32]"}
+    params: {}
+    inputs:
+      x: {dtype: T, shape: "[M, N]", mutated: true}
+    outputs:
+      y: {dtype: T, shape: "[M, N]", same_as: x}
+  workloads:
+    - {label: small, M: 4, N: 8, dtypes: [{T: float32}]}
+  roofline: {flops: "M * N"}
 AccumulateFwdOp:
   ref_api: torch.add
   signature:

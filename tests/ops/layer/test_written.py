@@ -7,6 +7,7 @@ import torch
 
 from tileops import backend
 from tileops.op import Op
+from tileops.rules.errors import KernelResultError
 
 
 @pytest.fixture
@@ -45,3 +46,44 @@ def test_a_sum_of_nothing_is_what_the_manifest_says(toys):
     assert torch.equal(op(torch.ones(3, 0)), torch.zeros(3))
     assert torch.equal(op(torch.ones(3, 2)), torch.full((3,), 2.0))
     assert op(torch.ones(0, 2)).shape == (0,)
+
+
+def test_several_outputs_are_checked_one_by_one(toys):
+    halves = {
+        "right": lambda x: (x * 2, x[:, 0] + 1),
+        "count": lambda x: (x * 2,),
+        "list": lambda x: [x * 2, x[:, 0] + 1],
+        "shape": lambda x: (x * 2, x + 1),
+        "input": lambda x: (x, x[:, 0] + 1),
+        "one another": lambda x: (whole := x * 2, whole[0]),
+    }
+    x = torch.ones(8, 8)
+    for name, kernel in halves.items():
+        backend.register_kernel_builder("SplitFwdOp", name, lambda *specs, kernel=kernel, **params: kernel)
+        op = type("SplitFwdOp", (Op,), {}, entry=toys.entries["SplitFwdOp"])(target=name)
+        if name == "right":
+            for _ in range(2):
+                y, z = op(x)
+                assert torch.equal(y, x * 2)
+                assert torch.equal(z, x[:, 0] + 1)
+            continue
+        wrong = "the result to be a tuple of 2 tensors y, z" if name in ("count", "list") else "output '[yz]' to be a"
+        with pytest.raises(KernelResultError, match=f"SplitFwdOp: kernel of target '{name}' .* expected {wrong}"):
+            op(x)
+
+
+def test_a_written_input_may_be_an_output_that_the_op_hands_back(toys):
+    def kernel(x):
+        x += 1
+
+    backend.register_kernel_builder("BumpFwdOp", "acme", lambda *specs, **params: kernel)
+    op = type("BumpFwdOp", (Op,), {}, entry=toys.entries["BumpFwdOp"])(target="acme")
+    x = torch.zeros(4, 8)
+    for count in (1, 2):
+        assert op(x) is x
+        assert torch.equal(x, torch.full((4, 8), float(count)))
+    empty = torch.zeros(0, 8)
+    assert op(empty) is empty
+    backend.register_kernel_builder("BumpFwdOp", "chatty", lambda *specs, **params: lambda x: x)
+    with pytest.raises(KernelResultError, match="to be None, as the op only writes in place"):
+        type("BumpFwdOp", (Op,), {}, entry=toys.entries["BumpFwdOp"])(target="chatty")(x)
