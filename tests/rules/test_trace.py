@@ -148,6 +148,14 @@ def test_ambiguous_names_both_and_what_to_write() -> None:
     )
 
 
+def test_on_a_cycle_nobody_is_beaten() -> None:
+    first, second = Declaration(preferred_over={"b"}), Declaration(preferred_over={"a"})
+    trace = RuleTable("t", Call, {"a": first, "b": second}).explain(call())
+    assert trace.outcome == "ambiguous"
+    assert [verdict.beaten_by for verdict in trace.verdicts] == [(), ()]
+    assert "a   serves no precedence between it and b" in trace.text()
+
+
 def test_no_device_is_the_spec_s_sentence() -> None:
     trace = TABLE.explain(call(device="cpu"))
     assert trace.outcome == "no device"
