@@ -91,7 +91,7 @@ def _complete(trace: OpTrace, op: Known, posed: Posed) -> OpTrace:
             backend.builder_for(op.name, target, trace.device)
         except BackendError as error:
             return attrs.evolve(trace, error=error)
-        return attrs.evolve(trace, remark="serves the whole op, with a kernel that it chooses itself")
+        return attrs.evolve(trace, remark="the whole op, with a kernel that the target chooses itself")
     if posed.interface is None or posed.call is None:
         if not posed.empty:
             return attrs.evolve(trace, error=backend.in_tree_error(op.name, trace.device))
