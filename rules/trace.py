@@ -182,8 +182,10 @@ class Trace:
             return "asked for by name"
         if not self.beaten:
             return "the only one that serves this call"
-        generals = self.table.precedence.generals
-        return "above " + " and ".join(f"{key}, the general one" if key in generals else key for key in self.beaten)
+        declarations = self.table.declarations
+        others = [key for key in self.beaten if not declarations[key].general]
+        general = [f"{key}, the general one" for key in self.beaten if declarations[key].general]
+        return "above " + " and ".join(others + general)
 
     def _why_serves(self, verdict: Verdict) -> str:
         if verdict.general and self.winner is not None:

@@ -127,7 +127,7 @@ def test_below_another_that_is_not_the_general_one() -> None:
     trace = TABLE.with_declaration("first", first).without("gemm_wgmma").explain(call(m=16))
     assert trace.winner == "first"
     assert "gemm_splitk   serves  below first" in trace.text()
-    assert "above gemm_mma, the general one and gemm_splitk" in trace.text()
+    assert "above gemm_splitk and gemm_mma, the general one" in trace.text()
 
 
 def test_ambiguous_names_both_and_what_to_write() -> None:
