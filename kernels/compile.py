@@ -42,6 +42,7 @@ def launcher(kernel: Any) -> Callable[..., Any]:
     It launches on the current stream of the tensors' device and returns at once. The entry makes that device
     current and leaves it so; where there are several, the caller's is put back.
     """
+    # TileLang exports every program under this name beside its own.
     entry: Callable[..., Any] = kernel.adapter.get_exportable_executable()["main"]
     if torch.cuda.device_count() < 2:
         return entry

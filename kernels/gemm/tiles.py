@@ -50,13 +50,13 @@ class Priced:
 
 
 WGMMA = (
-    Priced(Tile(128, 256, 64, 4, 256, "FullRow"), 10.9, 2.2, 4.8),
-    Priced(Tile(128, 192, 64, 4, 256, "FullRow"), 8.5, 1.5, 17.6),
-    Priced(Tile(128, 128, 64, 6, 256, "FullRow"), 6.0, 1.0, 3.0),
-    Priced(Tile(64, 128, 128, 4, 128), 4.0, 0.4, 1.9),
-    Priced(Tile(64, 64, 128, 6, 128), 2.8, 0.5, 1.3),
+    Priced(Tile(128, 256, 64, 4, 256, "FullRow"), 10.7, 2.9, 4.8),
+    Priced(Tile(128, 192, 64, 4, 256, "FullRow"), 8.3, 2.3, 17.6),
+    Priced(Tile(128, 128, 64, 6, 256, "FullRow"), 5.9, 1.7, 3.0),
+    Priced(Tile(64, 128, 128, 4, 128), 3.9, 0.8, 1.9),
+    Priced(Tile(64, 64, 128, 6, 128), 2.75, 0.8, 1.3),
 )
-"""Tiles of gemm_wgmma, one block an SM; prices fitted to an H200's times at k from 1024 to 16384, bfloat16."""
+"""Tiles of gemm_wgmma, one block an SM; prices fitted to an H200's times at k from 512 to 16384, bfloat16."""
 
 
 def wgmma_tile(m: int, n: int, k: int, sm_count: int) -> Tile:
@@ -130,7 +130,7 @@ class Sharing:
 
 GEMV_ROWS = {
     1: {2048: Sharing(1, 4, 4), None: Sharing(4, 1, 4)},
-    2: {2048: Sharing(1, 4, 4), None: Sharing(2, 4, 2)},
+    2: {None: Sharing(1, 4, 4)},
 }
 """Sharing for b stored [n, k], by m and the greatest k: long rows are shared by several warps."""
 

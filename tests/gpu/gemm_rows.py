@@ -73,9 +73,8 @@ def logical(call: GemmCall, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Ten
 def poison(call: GemmCall) -> None:
     """Leaves NaN in the allocator's free blocks of the sizes that a kernel will ask for."""
     blocks = [torch.full((call.m, call.n), math.nan, device=call.device, dtype=call.dtype)]
-    blocks += [torch.full((p, call.m, call.n), math.nan, device=call.device) for p in range(2, 34, 3)][
-        : 2**27 // max(call.m * call.n, 1)
-    ]
+    parts = min(32, 2**26 // (call.m * call.n))
+    blocks += [torch.full((p, call.m, call.n), math.nan, device=call.device) for p in range(2, parts + 1, 3)]
     del blocks
 
 
@@ -171,7 +170,7 @@ class Run:
                     self.failures.append(f"{label} {key}: {type(error).__name__}: {str(error)[-300:]}")
             identity = str(GEMM_IMPLEMENTATIONS[winner].entry_for(call)[0])
             ratio = times["cublas"] / times.get(winner, math.inf)
-            best = min((us, key) for key, us in times.items() if key != "cublas")[1]
+            best = min((us, key) for key, us in [*times.items(), ("none", math.inf)] if key != "cublas")[1]
             ratios.append(ratio)
             self.record(
                 kind="row", label=label, call=call.text(), winner=winner, build=identity, us=times, error=errors

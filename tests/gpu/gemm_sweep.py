@@ -30,18 +30,13 @@ ARCH = 90
 
 WGMMA = [
     Tile(128, 256, 64, 4, 256, "FullRow"),
-    Tile(128, 256, 64, 4, 256),
-    Tile(128, 256, 64, 3, 256, "FullRow"),
-    Tile(128, 256, 128, 2, 256, "FullRow"),
-    Tile(256, 128, 64, 4, 256, "FullRow"),
     Tile(128, 192, 64, 4, 256, "FullRow"),
     Tile(192, 128, 64, 4, 384, "FullRow"),
+    Tile(128, 160, 64, 5, 256, "FullRow"),
     Tile(128, 128, 64, 6, 256, "FullRow"),
-    Tile(128, 128, 128, 3, 256, "FullRow"),
-    Tile(128, 64, 64, 8, 256, "FullRow"),
     Tile(64, 256, 64, 5, 128),
-    Tile(64, 128, 64, 8, 128),
     Tile(64, 128, 128, 4, 128),
+    Tile(64, 96, 128, 5, 128),
     Tile(64, 64, 128, 6, 128),
 ]
 MMA = {
@@ -69,7 +64,7 @@ SPLITK = {
     16: [Tile(16, 128, 64, 4, 128, "FullCol"), Tile(16, 64, 128, 4, 128, "FullCol")],
     32: [Tile(32, 128, 64, 4, 128, "FullCol"), Tile(32, 64, 128, 3, 128, "FullCol")],
     64: [Tile(64, 128, 64, 3, 128), Tile(64, 64, 128, 3, 128)],
-    128: [Tile(128, 128, 32, 4, 256), Tile(128, 64, 64, 4, 128), Tile(64, 128, 64, 3, 128)],
+    256: [Tile(128, 128, 32, 4, 256), Tile(128, 64, 64, 4, 128), Tile(64, 128, 64, 3, 128)],
 }
 SPLITK_TMA = [
     Tile(64, 128, 64, 4, 128),
@@ -90,15 +85,17 @@ def candidates(row: dict) -> list[tuple[str, object]]:
     if m <= 2:
         closed = Form(m, n, k, "bfloat16", trans_a, trans_b)
         found += [("gemv", gemv.GemvBuild(closed, sharing, ARCH)) for sharing in GEMV]
-    if m >= 64:
+    pitches = (m if trans_a else k, k if trans_b else n)
+    aligned = all(pitch % 8 == 0 for pitch in pitches)
+    if m >= 64 and aligned:
         found += [("gemm_wgmma", wgmma.WgmmaBuild(open_form, tile, ARCH)) for tile in WGMMA if tile.rows < 2 * m]
     if m <= 128 or m == 1024:
         tiles = next(tiles for most, tiles in MMA.items() if m <= most)
         found += [("gemm_mma", mma.MmaBuild(open_form, tile, ARCH, False)) for tile in tiles]
-    if m <= 128 and n <= 8192:
+    if m <= 256 and n <= 8192:
         tiles = next(tiles for most, tiles in SPLITK.items() if m <= most)
         for tile, tma in [(tile, False) for tile in tiles] + [
-            (tile, True) for tile in SPLITK_TMA if m > tile.rows // 4
+            (tile, True) for tile in SPLITK_TMA if aligned and m > tile.rows // 4
         ]:
             for blocks in (132, 264, 396):
                 parts = splitk_parts(tile, m, n, k, blocks)
@@ -145,12 +142,13 @@ def main() -> None:
         for label, row in chosen:
             m, n, k = row["M"], row["N"], row["K"]
             count = copies(2 * (m * k + k * n + m * n))
-            b_shape = (n, k) if row.get("trans_b", True) else (k, n)
+            trans_a, trans_b = row.get("trans_a", False), row.get("trans_b", True)
+            a_shape, b_shape = (k, m) if trans_a else (m, k), (n, k) if trans_b else (k, n)
             sets = [
-                (torch.randn(m, k, device="cuda").bfloat16(), torch.randn(b_shape, device="cuda").bfloat16())
+                (torch.randn(a_shape, device="cuda").bfloat16(), torch.randn(b_shape, device="cuda").bfloat16())
                 for _ in range(count)
             ]
-            views = [(a, b.T if row.get("trans_b", True) else b) for a, b in sets]
+            views = [(a.T if trans_a else a, b.T if trans_b else b) for a, b in sets]
             reference = torch.matmul(*views[0])
             cublas = gpu_us([lambda a=a, b=b: torch.matmul(a, b) for a, b in views])
             best[label, "cublas"].append((cublas, ""))

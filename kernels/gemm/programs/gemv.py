@@ -59,7 +59,7 @@ def program_rows(form: Form, warps: int, rows: int, unroll: int) -> Any:
                         total[r] += T.cast(a_part[r, i], "float32") * T.cast(b_part[u, i], "float32")
 
     @T.prim_func
-    def main(a: type_a(form, m, k), b: type_b(form, k, n), d: T.Tensor((m, n), dtype)):
+    def gemv(a: type_a(form, m, k), b: type_b(form, k, n), d: T.Tensor((m, n), dtype)):
         with T.Kernel(T.ceildiv(n, rows), threads=(lanes, rows)) as block:
             lane = T.get_thread_binding(0)
             row = T.get_thread_binding(1)
@@ -88,7 +88,7 @@ def program_rows(form: Form, warps: int, rows: int, unroll: int) -> Any:
                 for r in T.unroll(m):
                     d[r, block * rows + row] = T.cast(total[r], dtype)
 
-    return main
+    return gemv
 
 
 def program_columns(form: Form, lanes: int, depth: int, unroll: int) -> Any:
@@ -124,7 +124,7 @@ def program_columns(form: Form, lanes: int, depth: int, unroll: int) -> Any:
                         total[r, i] += a_part[0] * T.cast(b_part[u, i], "float32")
 
     @T.prim_func
-    def main(a: type_a(form, m, k), b: type_b(form, k, n), d: T.Tensor((m, n), dtype)):
+    def gemv(a: type_a(form, m, k), b: type_b(form, k, n), d: T.Tensor((m, n), dtype)):
         with T.Kernel(T.ceildiv(n, columns), threads=(lanes, depth)) as block:
             lane = T.get_thread_binding(0)
             level = T.get_thread_binding(1)
@@ -153,4 +153,4 @@ def program_columns(form: Form, lanes: int, depth: int, unroll: int) -> Any:
                             summed[0] += sums[r, z, column]
                         d[r, block * columns + column] = T.cast(summed[0], dtype)
 
-    return main
+    return gemv

@@ -23,7 +23,7 @@ def program(form: Form, tile: Tile) -> Any:
     loop = accumulate(form, tile, tma=False)
 
     @T.prim_func
-    def main(a: type_a(form, m, k), b: type_b(form, k, n), d: T.Tensor((m, n), dtype)):
+    def gemm_mma(a: type_a(form, m, k), b: type_b(form, k, n), d: T.Tensor((m, n), dtype)):
         with T.Kernel(T.ceildiv(m, tile.rows), T.ceildiv(n, tile.cols), threads=tile.threads) as (y, x):
             acc = T.alloc_fragment((tile.rows, tile.cols), "float32")
             T.use_swizzle(BAND, order="column")
@@ -31,7 +31,7 @@ def program(form: Form, tile: Tile) -> Any:
             loop(a, b, acc, y * tile.rows, x * tile.cols, 0, T.ceildiv(k, tile.depth))
             T.copy(acc, d[y * tile.rows, x * tile.cols], disable_tma=True)
 
-    return main
+    return gemm_mma
 
 
 def program_wide(form: Form, tile: Tile, blocks: int) -> Any:
@@ -44,7 +44,7 @@ def program_wide(form: Form, tile: Tile, blocks: int) -> Any:
     loop = accumulate(form, tile, tma=False)
 
     @T.prim_func
-    def main(a: type_a(form, m, k), b: type_b(form, k, n), d: T.Tensor((m, n), dtype)):
+    def gemm_mma_wide(a: type_a(form, m, k), b: type_b(form, k, n), d: T.Tensor((m, n), dtype)):
         with T.Kernel(blocks, threads=tile.threads) as block:
             acc = T.alloc_fragment((tile.rows, tile.cols), "float32")
             across = T.ceildiv(n, tile.cols)
@@ -56,4 +56,4 @@ def program_wide(form: Form, tile: Tile, blocks: int) -> Any:
                 loop(a, b, acc, y * tile.rows, x * tile.cols, 0, T.ceildiv(k, tile.depth))
                 T.copy(acc, d[y * tile.rows, x * tile.cols], disable_tma=True)
 
-    return main
+    return gemm_mma_wide

@@ -31,7 +31,7 @@ def program(form: Form, tile: Tile, parts: int, tma: bool) -> Any:
     width = 4 if n % 4 == 0 else 1
 
     @T.prim_func
-    def main(
+    def gemm_splitk(
         a: type_a(form, m, k),
         b: type_b(form, k, n),
         workspace: T.Tensor((parts, m, n), "float32"),
@@ -59,4 +59,4 @@ def program(form: Form, tile: Tile, parts: int, tma: bool) -> Any:
                 for i in T.vectorized(width):
                     d[y, col + i] = T.cast(total[i], dtype)
 
-    return main
+    return gemm_splitk

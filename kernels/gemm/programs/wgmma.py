@@ -26,7 +26,7 @@ def program(form: Form, tile: Tile) -> Any:
     loop = accumulate(form, tile, tma=True)
 
     @T.prim_func
-    def main(a: type_a(form, m, k), b: type_b(form, k, n), d: T.Tensor((m, n), dtype)):
+    def gemm_wgmma(a: type_a(form, m, k), b: type_b(form, k, n), d: T.Tensor((m, n), dtype)):
         with T.Kernel(T.ceildiv(m, tile.rows), T.ceildiv(n, tile.cols), threads=tile.threads) as (y, x):
             acc = T.alloc_fragment((tile.rows, tile.cols), "float32")
             out = T.alloc_shared((tile.rows, tile.cols), dtype)
@@ -36,4 +36,4 @@ def program(form: Form, tile: Tile) -> Any:
             T.copy(acc, out)
             T.copy(out, d[y * tile.rows, x * tile.cols])
 
-    return main
+    return gemm_wgmma
