@@ -69,7 +69,7 @@ class ColdCall:
     def run(self) -> Any:
         """Check, settle, build, launch and check the call; keep its plan; return what the op returns."""
         op, dispatcher = self.op, self.blueprint.dispatcher
-        generation = dispatcher.generation
+        generation, tuned = dispatcher.generation, op._tuned
         self.check()
         key = self.blueprint.generated.key_of(*self.tensors)
         if self.only is not None:
@@ -92,7 +92,8 @@ class ColdCall:
         self.keep(prepared)
         with dispatcher.plans:
             agreed = op._settled.setdefault(device, settlement)
-            if dispatcher.generation == generation and agreed.target == settlement.target:
+            current = (dispatcher.generation, op._tuned, agreed.target)
+            if current == (generation, tuned, settlement.target):
                 op._plans.keep(key, prepared.plan)
         op._last = prepared.plan
         return result

@@ -107,7 +107,8 @@ class Op:
         self._plans = PlanTable()
         self._last: Plan | None = None
         backend.discover()
-        cls.dispatcher.instances.add(self)
+        with cls.dispatcher.plans:
+            cls.dispatcher.instances.add(self)
 
     def __call__(self, *tensors: torch.Tensor | None, **named: torch.Tensor | None) -> Any:
         """Run the op. Each subclass has its own, with its inputs as parameters."""
@@ -168,11 +169,12 @@ class Op:
         a tuned instance gets ones of its own mode with its next calls. Each shape needs one more call before a CUDA
         graph capture. Raises what a kernel's ``request_tune`` raises.
         """
-        was_tuned, self._tuned = self._tuned, True
-        if not was_tuned:
-            in_tree = [key for key, plan in tuple(self._plans.items()) if plan.facts.target is backend.BUILTIN]
-            for key in in_tree:
-                self._plans.pop(key, None)
+        with type(self).dispatcher.plans:
+            was_tuned, self._tuned = self._tuned, True
+            if not was_tuned:
+                in_tree = [key for key, plan in self._plans.items() if plan.facts.target is backend.BUILTIN]
+                for key in in_tree:
+                    del self._plans[key]
         for kernel, device in self._built():
             request_tune(self, kernel, device)
 
@@ -201,7 +203,8 @@ class Op:
 
     def forget_plans(self) -> None:
         """Drop the plans, as when the implementations changed. What is settled and what is built stays."""
-        self._plans.clear()
+        with type(self).dispatcher.plans:
+            self._plans.clear()
 
     # Copies: the params and the target travel, what was settled and built does not.
 

@@ -180,6 +180,15 @@ def test_no_device_to_run_on(toys):
         toy.op()(A, A)
 
 
+def test_gemm_on_a_cpu_that_no_target_claims():
+    from tileops.gemm import GemmFwdOp
+
+    a, b = torch.ones(4, 8, dtype=torch.float16), torch.ones(6, 8, dtype=torch.float16)
+    with pytest.raises(OpNotAvailableError) as caught:
+        GemmFwdOp()(a, b)
+    assert str(caught.value) == "GemmFwdOp's in-tree kernels do not run on cpu; known targets for this op: []"
+
+
 def test_nothing_to_compute_on_a_target(toy, acme):
     op = toy.op()
     assert op(torch.ones(0, 8), torch.ones(0, 8)).shape == (0, 8)
