@@ -22,7 +22,7 @@ from tileops.rules.smt import Translation, Translator
 from tileops.rules.spaces import Region, Spaces, holds, spaces
 from tileops.rules.span import INFINITY, Span
 from tileops.rules.symbolic import Arithmetic, Unsupported, Value
-from tileops.rules.terms import Term, Terms, is_constant
+from tileops.rules.terms import Term, Terms
 from tileops.rules.types import DTYPES, Type
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Domain:
             if name not in request.derived
         }
         self.kind = self.terms.integer("device kind")
-        self._owners: dict[int, str] = {self.kind.get_id(): "arch"}
+        self.numbers.own(self.kind, "arch")
         self._ranges: dict[str, Term] = {}
         values = {name: self._variable(name, kind) for name, kind in self.declared.items()}
         self.values: dict[str, Value] = values
@@ -119,20 +119,7 @@ class Domain:
 
     def facts_in(self, conditions: Iterable[Term]) -> frozenset[str]:
         """Return the declared and device facts whose variables occur in some terms, or in the lemmas about them."""
-        roots = list(conditions)
-        roots += self.numbers.lemmas(roots)
-        names: set[str] = set()
-        seen: set[int] = set()
-        stack = [root for root in roots if not is_constant(root)]
-        while stack:
-            term = stack.pop()
-            key = term.get_id()
-            if key not in seen:
-                seen.add(key)
-                if key in self._owners:
-                    names.add(self._owners[key])
-                stack.extend(term.children())
-        return frozenset(names)
+        return self.numbers.about(conditions).facts
 
     def below(self, bound: int) -> Term:
         """Return whether no integer of the declared facts is above ``bound``."""
@@ -178,13 +165,9 @@ class Domain:
         except Unsupported:
             return True, True
 
-    def _own(self, term: Term, name: str) -> Term:
-        self._owners[term.get_id()] = name
-        return term
-
     def _variable(self, name: str, kind: Type) -> Value:
         terms = self.terms
-        none = self._own(terms.boolean(f"{name} is None"), name) if kind.optional else False
+        none = self.numbers.own(terms.boolean(f"{name} is None"), name) if kind.optional else False
         cases: tuple[tuple[Term, tuple[Value, ...]], ...] = ()
         codes: tuple[int, ...] = ()
         span = Span(-INFINITY if kind.low is None else kind.low, INFINITY if kind.high is None else kind.high)
@@ -192,18 +175,18 @@ class Domain:
         if kind.kind == "tuple":
             cases = self._lengths(name, kind, span)
         elif kind.kind == "bool":
-            term = self._own(terms.boolean(name), name)
+            term = self.numbers.own(terms.boolean(name), name)
         elif kind.kind == "float":
             span = Span(-_LARGEST_FLOAT, _LARGEST_FLOAT)
-            term = self._own(terms.real(name), name)
+            term = self.numbers.own(terms.real(name), name)
             self._ranges[name] = terms.between(span.low, term, span.high)
         elif kind.kind == "int":
-            term = span.point if span.point is not None else self._own(terms.integer(name), name)
+            term = span.point if span.point is not None else self.numbers.own(terms.integer(name), name)
             self._ranges[name] = terms.between(span.low, term, span.high)
         else:
             members = kind.members or (tuple(DTYPES.values()) if kind.kind == "dtype" else ())
             codes = tuple(self.numbers.codes.code(member) for member in members)
-            term = self._own(terms.integer(name), name)
+            term = self.numbers.own(terms.integer(name), name)
             span = Span(min(codes), max(codes)) if codes else Span()
             if codes:
                 self._ranges[name] = terms.disjunction(terms.equal(term, code) for code in codes)
@@ -214,12 +197,12 @@ class Domain:
     def _lengths(self, name: str, kind: Type, span: Span) -> tuple[tuple[Term, tuple[Value, ...]], ...]:
         terms = self.terms
         longest = max(_LONGEST if kind.max_len is None else kind.max_len, kind.min_len)
-        items = [Value("int", self._own(terms.integer(f"{name}[{i}]"), name), span) for i in range(longest)]
+        items = [Value("int", self.numbers.own(terms.integer(f"{name}[{i}]"), name), span) for i in range(longest)]
         ranges = [terms.between(span.low, item.term, span.high) for item in items]
         if kind.min_len == longest:
             self._ranges[name] = terms.conjunction(ranges)
             return ((True, tuple(items)),)
-        length = self._own(terms.integer(f"len({name})"), name)
+        length = self.numbers.own(terms.integer(f"len({name})"), name)
         self._ranges[name] = terms.conjunction((*ranges, terms.between(kind.min_len, length, longest)))
         return tuple((terms.equal(length, n), tuple(items[:n])) for n in range(kind.min_len, longest + 1))
 

@@ -7,9 +7,9 @@ decide, that is a finding of its own.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -102,7 +102,7 @@ class _Rule:
     unsupported: str | None = None
 
 
-@attrs.define
+@attrs.frozen(slots=False)
 class Served:
     """Says of one implementation, as terms, which calls it serves and on which it raises.
 
@@ -122,7 +122,7 @@ class Served:
         found = [f"{rule.text!r} of {self.key}: {rule.unsupported}" for rule in self.rules if rule.unsupported]
         return "; ".join(found) or None
 
-    @property
+    @functools.cached_property
     def serves(self) -> Term:
         """Return whether the implementation is available and refuses nothing."""
         return self.before(len(self.rules))
@@ -205,7 +205,7 @@ class Proof:
                 if rule.defined is True:
                     continue
                 condition = served.raises_at(index)
-                answer = self.prover.find([condition], partial(self._shows_raise, key, rule.text))
+                answer = self.prover.find([condition], functools.partial(self._shows_raise, key, rule.text))
                 yield from self._raise_finding(key, rule.text, answer)
 
     def _shows_raise(self, key: str, text: str, call: CallSpec) -> Sequence[Term] | None:
@@ -295,7 +295,7 @@ class Proof:
     def overlap(self, a: str, b: str) -> Answer:
         """Return whether some call has both among its maximal implementations."""
         first, second = self.served(a), self.served(b)
-        answer = self.prover.find([first.serves, second.serves], partial(self._shows_overlap, a, b))
+        answer = self.prover.find([first.serves, second.serves], functools.partial(self._shows_overlap, a, b))
         why = first.unsupported or second.unsupported
         if answer.status == "undecided" and why:
             return attrs.evolve(answer, why=f"{answer.why}; {why}")

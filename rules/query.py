@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import attrs
 import z3  # type: ignore[import-untyped]  # z3 ships no types
@@ -112,7 +112,7 @@ class Prover:
             while True:
                 if any(condition is False for condition in wanted):
                     return NONE
-                if self._check([*wanted, *self.domain.around(wanted)]) is False:
+                if self.model([*wanted, *self.domain.around(wanted)]) is False:
                     return NONE
                 call = self._solve([*wanted, *self.domain.everything()], self.domain.decode)
                 if call is None:
@@ -147,7 +147,7 @@ class Prover:
         tries = [(True, bound) for bound in _SMALL if known is not False] + [(False, bound) for bound in _SMALL]
         for plain, bound in (*tries, (False, None)):
             small = [True if bound is None else self.domain.below(bound), known if plain else True]
-            found = self._check([*everything, *small], self.limit if bound is None else self.limit // 16)
+            found = self.model([*everything, *small], self.limit if bound is None else self.limit // 16)
             if found is False and bound is None:
                 return None
             if isinstance(found, Model):
@@ -157,10 +157,10 @@ class Prover:
                     failed = str(error)
         raise Unstatable(failed)
 
-    def _check(self, conditions: Sequence[Term], limit: int | None = None) -> Model | bool | None:
-        """Return a model, False where there is none, or None where the solver gave up."""
+    def model(self, conditions: Sequence[Term], limit: int | None = None) -> Model | Literal[False] | None:
+        """Return a model of conditions, False where there is none, or None where the solver gave up."""
         terms = self.domain.terms
-        roots = [*conditions, *self.domain.numbers.lemmas(conditions)]
+        roots = [*conditions, *self.domain.numbers.about(conditions).lemmas.values()]
         if any(root is False for root in roots):
             return False
         formulas = [terms.lift(root) for root in roots if root is not True]

@@ -8,7 +8,7 @@ adds to help the solver (bounds of products and quotients) are lemmas: true what
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -48,6 +48,14 @@ class Value:
 NONE = Value("none", none=True)
 
 
+@attrs.frozen
+class About:
+    """Holds the facts whose variables occur in some terms, and the lemmas about what occurs in them, by id."""
+
+    facts: frozenset[str]
+    lemmas: Mapping[int, Term]
+
+
 class Codes:
     """Numbers the dtypes and strings that a proof meets, so that they are small integers to the solver."""
 
@@ -73,7 +81,11 @@ class Arithmetic:
     def __init__(self, terms: Terms | None = None) -> None:
         self.terms = terms or Terms()
         self.codes = Codes()
-        self._lemmas: dict[int, tuple[Term, list[Term]]] = {}  # by the id of the term, which is kept alive here
+        # By the id of a term; a term has its id as long as it lives, so each is kept alive beside what is said of it.
+        self._lemmas: dict[int, tuple[Term, dict[int, Term]]] = {}
+        self._owners: dict[int, tuple[Term, str]] = {}
+        self._about: dict[int, tuple[Term, About]] = {}
+        self._divisors: dict[tuple[int, int], tuple[Value, Value, Value]] = {}
         self._fresh = 0
 
     # -- making values
@@ -110,14 +122,36 @@ class Arithmetic:
 
     def note(self, term: Term, *facts: Term) -> None:
         """Keep what is true of a term, for every query in which the term occurs."""
-        kept = [fact for fact in facts if fact is not True]
-        if kept and not is_constant(term):
-            self._lemmas.setdefault(term.get_id(), (term, []))[1].extend(kept)
+        if is_constant(term):
+            return
+        kept = self._lemmas.setdefault(term.get_id(), (term, {}))[1]
+        kept.update((fact.get_id(), fact) for fact in facts if fact is not True)
 
-    def lemmas(self, roots: Iterable[Term]) -> Iterator[Term]:
-        """Yield the lemmas about every term that occurs in ``roots`` or in a lemma already yielded."""
+    def own(self, term: Term, name: str) -> Term:
+        """Return a variable, noting the fact that it belongs to."""
+        self._owners[term.get_id()] = (term, name)
+        return term
+
+    def about(self, roots: Iterable[Term]) -> About:
+        """Return the facts and the lemmas of all terms that occur in ``roots``, and in those lemmas."""
+        facts: set[str] = set()
+        lemmas: dict[int, Term] = {}
+        for root in roots:
+            if not is_constant(root):
+                found = self._about_one(root)
+                facts |= found.facts
+                lemmas |= found.lemmas
+        return About(frozenset(facts), lemmas)
+
+    def _about_one(self, root: Term) -> About:
+        # Remembered: walking terms from Python is most of the time of a query that the solver answers at once.
+        known = self._about.get(root.get_id())
+        if known is not None:
+            return known[1]
+        facts: set[str] = set()
+        lemmas: dict[int, Term] = {}
         seen: set[int] = set()
-        stack = [root for root in roots if not is_constant(root)]
+        stack = [root]
         while stack:
             term = stack.pop()
             key = term.get_id()
@@ -125,10 +159,15 @@ class Arithmetic:
                 continue
             seen.add(key)
             stack.extend(term.children())
+            if key in self._owners:
+                facts.add(self._owners[key][1])
             if key in self._lemmas:
-                for lemma in self._lemmas[key][1]:
-                    yield lemma
-                    stack.append(lemma)
+                noted = self._lemmas[key][1]
+                lemmas |= noted
+                stack.extend(noted.values())
+        found = About(frozenset(facts), lemmas)
+        self._about[root.get_id()] = (root, found)
+        return found
 
     def fresh(self, name: str) -> Term:
         """Return an integer variable that occurs nowhere else."""
@@ -401,7 +440,12 @@ class Arithmetic:
                 fits = self.equal(self.remainder(a, self.constant(divisor)), self.constant(0))
                 term = self.terms.choose(fits, divisor, term)
             return self.integer(term, Span(1, abs(b.term)))
-        return self._bezout(a, b)
+        if is_constant(a.term) or is_constant(b.term):
+            return self._bezout(a, b)
+        key = (a.term.get_id(), b.term.get_id())
+        if key not in self._divisors:
+            self._divisors[key] = (self._bezout(a, b), a, b)  # one for all rules, so that they speak of the same number
+        return self._divisors[key][0]
 
     def _bezout(self, a: Value, b: Value) -> Value:
         t = self.terms

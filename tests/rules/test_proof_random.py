@@ -150,7 +150,7 @@ class Maker:
             whole = [name for name in ("m", "n", "sm_count") if name in self.kinds]  # within FLOATS
             other = self.pick(*whole, other)
             return f"({self.pick(*floats)} {op} {other})"
-        words = [(name, ("'a'", "'b'", "'c'")) for name in self.names("str")]
+        words: list[tuple[str, tuple[str, ...]]] = [(name, ("'a'", "'b'", "'c'")) for name in self.names("str")]
         words += [(name, ("float16", "float32", "int8")) for name in self.names("dtype")]
         words += [(name, ("int8", "float64")) for name in self.names("dtype?")]
         words += [(name, ("'H'", "'Z'")) for name in self.names("str?")]

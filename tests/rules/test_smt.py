@@ -72,8 +72,8 @@ class World:
             self.domain.numbers.equal(self.domain.values[name], self.domain.numbers.constant(known[name]))
             for name in expression.facts
         ]
-        about = self.domain.numbers.lemmas([value.term, defined])
-        model = self.prover._check([*fixed, *about, *self.domain.around([*fixed, defined])])
+        about = self.domain.numbers.about([value.term, defined]).lemmas.values()
+        model = self.prover.model([*fixed, *about, *self.domain.around([*fixed, defined])])
         assert model, f"no model of {facts}"
         if not model.holds(defined):
             return expected, "raises"
@@ -245,7 +245,7 @@ def test_a_model_decodes_to_the_call_that_has_its_facts(world: World) -> None:
         domain.numbers.equal(domain.values[name], domain.numbers.constant(value))
         for name, value in call.facts().items()
     ]
-    model = world.prover._check([*fixed, *domain.everything()])
+    model = world.prover.model([*fixed, *domain.everything()])
     assert model
     assert domain.decode(model) == call
     assert domain.decode(model).stated is not None
@@ -255,4 +255,4 @@ def test_a_call_spec_that_cannot_be_made_is_no_fact_of_the_domain(world: World) 
     with pytest.raises(FactError):
         Call(device="cpu", **{**BASE, "a": 13})
     too_large = world.domain.terms.less(12, world.domain.values["a"].term)
-    assert world.prover._check([too_large, *world.domain.everything()]) is False
+    assert world.prover.model([too_large, *world.domain.everything()]) is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -160,7 +161,7 @@ def test_a_cache_on_a_full_disk_leaves_nothing_behind(
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(verdicts.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     assert verdict(sound()).findings == ()
     assert list(cache.iterdir()) == []
 
