@@ -128,13 +128,13 @@ class Sharing:
         return f"{self.across} x {self.down} a block, {self.unroll} reads in flight"
 
 
-GEMV_ROWS = {
+GEMV_ROWS: dict[int, dict[int | None, Sharing]] = {
     1: {2048: Sharing(1, 4, 4), None: Sharing(4, 1, 4)},
     2: {None: Sharing(1, 4, 4)},
 }
-"""Sharing for b stored [n, k], by m and the greatest k: long rows are shared by several warps."""
+"""Sharing for b stored [n, k], by m and the greatest k: for one row, several warps share a long row of b."""
 
-GEMV_COLUMNS = {8192: Sharing(4, 64, 4), None: Sharing(8, 32, 4)}
+GEMV_COLUMNS: dict[int | None, Sharing] = {8192: Sharing(4, 64, 4), None: Sharing(8, 32, 4)}
 """Sharing for b stored [k, n], by the greatest n: narrow results need the threads along k."""
 
 
