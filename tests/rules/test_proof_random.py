@@ -109,7 +109,7 @@ def request(facts: tuple[Fact, ...], invariants: tuple[str, ...], derived: tuple
     body: dict[str, Any] = {fact.name: fact.make() for fact in facts}
     body["__annotations__"] = {fact.name: object for fact in facts}
     body["__module__"] = __name__
-    made = call_spec(invariants=invariants, derived=dict(derived))(type("RandomCall", (CallSpec,), body))
+    made: type[CallSpec] = call_spec(invariants=invariants, derived=dict(derived))(type("RandomCall", (CallSpec,), body))
     return Request(made, facts, invariants, derived)
 
 
@@ -180,8 +180,8 @@ class Maker:
         return f"({self.integer(depth)} {negated} ({values},))"
 
     def logic(self, depth: int) -> str:
-        op = self.pick(" and ", " or ")
-        return "(" + op.join(self.boolean(depth) for _ in range(self.pick(2, 2, 3))) + ")"
+        op = str(self.pick(" and ", " or "))
+        return f"({op.join(self.boolean(depth) for _ in range(self.pick(2, 2, 3)))})"
 
     def negation(self, depth: int) -> str:
         return f"(not {self.boolean(depth)})"
