@@ -10,6 +10,7 @@ import torch
 
 from tileops import backend
 from tileops.coldcall import ColdCall
+from tileops.composite import CompositeCall, CompositeOp
 from tileops.rules.callspec import CallSpec
 from tileops.rules.errors import BackendError
 from tileops.rules.interface import KernelInterface
@@ -33,6 +34,7 @@ class OpTrace:
         copies: what is copied before the launch, and why.
         remark: why there is no selection to explain.
         error: why a target that is asked does not serve the call.
+        parts: the explanations of a composite's parts, where it is not served whole.
     """
 
     op: str
@@ -44,6 +46,7 @@ class OpTrace:
     copies: tuple[str, ...] = ()
     remark: str | None = None
     error: BackendError | None = None
+    parts: tuple[OpTrace, ...] = ()
 
     @property
     def winner(self) -> str | None:
@@ -53,7 +56,8 @@ class OpTrace:
     @property
     def served(self) -> bool:
         """Say whether the call would be served."""
-        return self.error is None and (self.trace is None or self.trace.winner is not None)
+        chosen = self.trace is None or self.trace.winner is not None
+        return self.error is None and chosen and all(part.served for part in self.parts)
 
     def text(self, *, rules: bool = False) -> str:
         """Return the explanation for people, a line a fact; with ``rules`` each reason shows its rule and values."""
@@ -61,8 +65,10 @@ class OpTrace:
         after = [Row("copies", self.copies)] if self.copies else []
         if self.trace is None:
             why = str(self.error) if self.error is not None else self.remark
-            rows = [*before, *([Row("serves" if self.served else "refused", [why])] if why else []), *after]
-            return "\n".join([f"{self.op}  {self.asked}   {self.device}", *layout(rows)])
+            word = "parts" if self.parts else "serves" if self.served else "refused"
+            rows = [*before, *([Row(word, [why])] if why else []), *after]
+            parts = [line for part in self.parts for line in ("", part.text(rules=rules))]
+            return "\n".join([f"{self.op}  {self.asked}   {self.device}", *layout(rows), *parts])
         if self.trace.winner is not None:
             after.insert(0, Row("entry", [f"{self.trace.winner}, {show_identity(self.identity)}"]))
         return self.trace.text(f"{self.op}.{self.trace.table.name}", before=before, after=after, rules=rules)
@@ -91,6 +97,7 @@ class OpTrace:
             "entry": None if self.winner is None else plain_identity(self.identity),
             "copies": list(self.copies),
             "remark": str(self.error) if self.error is not None else self.remark,
+            "parts": [part.to_plain() for part in self.parts],
         }
 
     def __str__(self) -> str:
@@ -105,9 +112,14 @@ def explain(op: Op, *tensors: torch.Tensor | None, **named: torch.Tensor | None)
         SignatureError: the call does not conform to the manifest's signature.
         UnknownTargetError, AmbiguousTargetError: the target stage has no answer.
     """
-    call = ColdCall(op, type(op).entry.checker.bind_inputs(tensors, named))
+    given = type(op).entry.checker.bind_inputs(tensors, named)
+    call = CompositeCall(op, given) if isinstance(op, CompositeOp) else ColdCall(op, given)
     call.check()
-    binding = call.bind()
+    return _explained(call)
+
+
+def _explained(call: ColdCall) -> OpTrace:
+    op, binding = call.op, call.bind()
     settlement = op._settled.get(binding.device) or backend.settle(call.name, binding.device, op.target)
     about: dict[str, Any] = {
         "op": call.name,
@@ -115,6 +127,9 @@ def explain(op: Op, *tensors: torch.Tensor | None, **named: torch.Tensor | None)
         "asked": describe(call),
         "settlement": settlement,
     }
+    if isinstance(call, CompositeCall) and not call.op.serves_whole(settlement.target):
+        parts = tuple(_explained(part) for part in call.part_calls(binding))
+        return OpTrace(**about, remark="a composite: its parts run, each on a target that it settles", parts=parts)
     if settlement.target is not backend.BUILTIN:
         return OpTrace(**about, **_on_target(call, settlement))
     copies = tuple(copy.why for copy in call.copies(aligned=True) if copy.why is not None)

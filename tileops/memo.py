@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeAlias
 
 #: Target, device, then (dtype, shape) an input, or None for one that the call leaves out.
@@ -63,6 +63,11 @@ class KernelMemo:
         with self._lock:
             if not held.proven and self._held.get(key) is held:
                 del self._held[key]
+
+    def retain(self, keys: Collection[MemoKey]) -> None:
+        """Drop the kernels under all other keys, those under construction too."""
+        with self._lock:
+            self._held = {key: held for key, held in self._held.items() if key in keys}
 
     def kernels(self) -> Iterator[tuple[MemoKey, Callable[..., Any]]]:
         """Yield the kernels held now with their keys, oldest first."""

@@ -55,9 +55,14 @@ class Op:
     dispatcher: ClassVar[OpDispatcher]
     findings: ClassVar[tuple[Finding, ...]]
 
-    def __init_subclass__(cls, entry: OpEntry | None = None, **kwargs: Any) -> None:
-        """Put the class together; ``entry`` stands for the manifest's entry of the class's name."""
+    def __init_subclass__(cls, entry: OpEntry | None = None, *, base: bool = False, **kwargs: Any) -> None:
+        """Put the class together; ``entry`` stands for the manifest's entry of the class's name.
+
+        A ``base`` of other ops has no entry, and no instances.
+        """
         super().__init_subclass__(**kwargs)
+        if base:
+            return
         cls.entry = entry if entry is not None else loader.entry(cls.__name__)
         cls.blueprint = draw(cls.__name__, cls.entry, cls.kernel_types, cls.interfaces)
         cls.dispatcher = cls.blueprint.dispatcher
@@ -80,8 +85,10 @@ class Op:
             SignatureError: a value that the param does not take.
         """
         cls = type(self)
-        if cls is Op:
-            raise TypeError("Op is the base of ops and has no manifest entry; construct one of its subclasses")
+        if not hasattr(cls, "entry"):
+            raise TypeError(
+                f"{cls.__name__} is a base of ops and has no manifest entry; construct one of its subclasses"
+            )
         error = findings_error(cls.__name__, cls.findings)
         if error is not None:
             raise error

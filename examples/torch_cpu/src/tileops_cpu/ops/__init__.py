@@ -7,6 +7,7 @@ from tileops.backend import BuildKernel
 from tileops_cpu.ops.batch_norm import build_batch_norm
 from tileops_cpu.ops.cumsum import build_cumsum
 from tileops_cpu.ops.fused_add_rms_norm import build_fused_add_rms_norm
+from tileops_cpu.ops.gated_mlp import build_gated_mlp
 from tileops_cpu.ops.gemm import build_gemm
 from tileops_cpu.ops.group_norm import build_group_norm
 from tileops_cpu.ops.layer_norm import build_layer_norm
@@ -20,6 +21,7 @@ BUILDERS: Mapping[str, BuildKernel] = {
     "BatchNormFwdOp": build_batch_norm,
     "CumsumFwdOp": build_cumsum,
     "FusedAddRMSNormFwdOp": build_fused_add_rms_norm,
+    "GatedMLPFwdOp": build_gated_mlp,
     "GemmFwdOp": build_gemm,
     "GroupNormFwdOp": build_group_norm,
     "LayerNormFwdOp": build_layer_norm,
