@@ -69,6 +69,7 @@ def generate_call(op: str, inputs: Sequence[CallInput]) -> GeneratedCall:
         "names": names,
     }
     scope: dict[str, Any] = {
+        "_tensor": torch.Tensor,
         "_plain": PLAIN,
         "_modes": torch._C._len_torch_dispatch_stack,
         "_forced": COUNT,
@@ -99,8 +100,8 @@ def _parameters(inputs: Sequence[CallInput]) -> str:
 
 
 def _plain(item: CallInput) -> str:
-    test = f"type({item.name}) in _plain"
-    return f"({item.name} is None or {test})" if item.optional else test
+    test = f"type({item.name}) is _tensor or type({item.name}) in _plain"  # a set costs 10 ns more than the usual case
+    return f"({item.name} is None or {test})" if item.optional else f"({test})"
 
 
 def _grads(item: CallInput) -> str:

@@ -39,7 +39,7 @@ def run({names}):
     _result = _kernel({names})
     try:
         if (
-            type(_result) in _plain
+            (type(_result) is _tensor or type(_result) in _plain)
             and _result.dtype is _dtype
             and _result.shape == _shape
             and _result.is_contiguous()
@@ -93,6 +93,7 @@ class ResultCheck:
     def _around_one(self, kernel: Kernel, output: Expected, present: tuple[bool, ...]) -> Kernel:
         scope: dict[str, Any] = {
             "_kernel": kernel,
+            "_tensor": torch.Tensor,
             "_plain": PLAIN,
             "_dtype": output.dtype,
             "_shape": torch.Size(output.shape),
