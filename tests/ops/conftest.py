@@ -10,7 +10,7 @@ marked ``cuda_only`` on another device than CUDA. ``sm<NN>`` marks a test that n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import attrs
 import pytest
 import torch
 
-from tileops.backend import BUILTIN, Target
+from tileops.backend import BUILTIN, OpNotAvailableError, Target
 from tileops.op import Op
 
 HERE = Path(__file__).parent
@@ -50,6 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     target, device = asked(config)
+    if target == "builtin" and device.type == "cpu" and any(HERE in item.path.parents for item in items):
+        raise pytest.UsageError("no in-tree kernel runs on the CPU: name a target that does, --tileops-target=...")
     dropped = [
         item
         for item in items
@@ -74,31 +76,61 @@ def asked(config: pytest.Config) -> tuple[str, torch.device]:
 @pytest.fixture(scope="session")
 def target(pytestconfig: pytest.Config) -> Target:
     """Who serves the ops of this run; every op under test is constructed with ``target=target``."""
-    name, device = asked(pytestconfig)
-    if name == "builtin" and device.type == "cpu":
-        raise pytest.UsageError("no in-tree kernel runs on the CPU: name a target that does, --tileops-target=...")
+    name, _ = asked(pytestconfig)
     return BUILTIN if name == "builtin" else name
 
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> torch.device:
-    """The device of this run's tensors; skips the test where it is not there, or not of the arch that it needs."""
+    """The device of this run's tensors; skips the test where it is not there."""
     _, device = asked(request.config)
-    if device.type != "cpu":
-        accelerator = torch.accelerator.current_accelerator(check_available=True)
-        if accelerator is None or accelerator.type != device.type:
-            pytest.skip(f"no {device.type} device here")
-    archs = [int(found[1]) for mark in request.node.iter_markers() if (found := ARCH_MARK.fullmatch(mark.name))]
-    if archs:
-        here = arch_of(device)
-        if here not in archs:
-            pytest.skip(f"needs CUDA of arch {archs}, this is {device} of arch {here}")
+    if not is_here(device):
+        pytest.skip(f"no {device.type} device here")
     return device
 
 
+@pytest.fixture(autouse=True)
+def _needs(request: pytest.FixtureRequest) -> None:
+    """Skip a test marked ``cuda_only`` where CUDA is not there, one marked ``sm<NN>`` on a device of another arch."""
+    if request.node.get_closest_marker("cuda_only") and not is_here(torch.device("cuda")):
+        pytest.skip("no cuda device here")
+    archs = [int(found[1]) for mark in request.node.iter_markers() if (found := ARCH_MARK.fullmatch(mark.name))]
+    if archs:
+        _, device = asked(request.config)
+        here = arch_of(device)
+        if here not in archs:
+            pytest.skip(f"needs CUDA of arch {archs}, this is {device} of arch {here}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _said(pytestconfig: pytest.Config, record_testsuite_property: Callable[[str, object], None]) -> None:
+    """Let the report say whose it is, for ``tools.claim``."""
+    target, device = asked(pytestconfig)
+    record_testsuite_property("tileops_target", target)
+    record_testsuite_property("tileops_device", device)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Count a test that fails because the target has no builder for an op under that op, though it checked nothing."""
+    error = None if call.excinfo is None else call.excinfo.value
+    target, _ = asked(item.config)
+    if isinstance(error, OpNotAvailableError) and getattr(error, "target", None) == target:
+        item.user_properties += [("op", error.op), ("checked_outputs", 0)]
+    return (yield)
+
+
+def is_here(device: torch.device) -> bool:
+    """Whether tensors can be made on a device: the CPU, or the process's accelerator."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return device.type == "cpu" or (accelerator is not None and accelerator.type == device.type)
+
+
 def arch_of(device: torch.device) -> int | None:
-    """The CUDA arch of a device, None for another."""
-    if device.type != "cuda":
+    """The CUDA arch of a device, None for another one and where there is no CUDA."""
+    if device.type != "cuda" or not is_here(device):
         return None
     major, minor = torch.cuda.get_device_capability(device)
     return major * 10 + minor
@@ -131,6 +163,6 @@ def check(request: pytest.FixtureRequest) -> Iterator[Callable[[Any, Any, Any], 
     """``check(op, actual, expected)``: compares, and gives the test its ``op`` and ``checked_outputs`` properties."""
     checked = Checked()
     yield checked
-    for name in sorted(checked.ops):
-        request.node.user_properties.append(("op", name))
-    request.node.user_properties.append(("checked_outputs", checked.outputs))
+    if checked.ops:
+        request.node.user_properties += [("op", name) for name in sorted(checked.ops)]
+        request.node.user_properties.append(("checked_outputs", checked.outputs))
