@@ -63,9 +63,17 @@ def empty(box: Box) -> bool:
 
 def disjoint(a: Box, b: Box) -> bool:
     """Tell whether some fact has no value that both boxes allow."""
-    if len(b) < len(a):
-        a, b = b, a
-    return any(name in b and allowed.meet(b[name]).empty for name, allowed in a.items())
+    # A plain loop over spans first: a table of a thousand asks this half a million times.
+    for name, allowed in a.items():
+        other = b.get(name)
+        if other is None:
+            continue
+        if allowed.options is None and other.options is None:
+            if allowed.span.high < other.span.low or other.span.high < allowed.span.low:
+                return True
+        elif allowed.meet(other).empty:
+            return True
+    return False
 
 
 def narrow(node: Node, truth: bool, scope: Mapping[str, Type]) -> Box:

@@ -150,11 +150,12 @@ class Proof:
     def __init__(self, table: RuleTable, limit: int = LIMIT, over: Spaces | None = None) -> None:
         self.table = table
         self.keys = tuple(key for key in table.declarations if key not in table.faults)
-        kinds = {kind for key in self.keys for kind in table.declarations[key].devices}
+        kinds = {kind for declaration in table.declarations.values() for kind in declaration.devices}
         self.domain = Domain(table.request, kinds, over)
         self.prover = Prover(self.domain, limit)
         self._served: dict[str, Served] = {}
         self._boxes = {key: self._box(table.declarations[key]) for key in self.keys}
+        self._never = {key for key, found in self._boxes.items() if box.empty(found)}
         self._pairs = 0
         self._cheap = 0
 
@@ -263,8 +264,9 @@ class Proof:
 
     def ambiguous(self) -> Iterator[Finding]:
         """Yield every pair of which both are maximal on some call, and those about which nobody knows."""
+        above = self.table.above
         for a, b in itertools.combinations(self.keys, 2):
-            if self.goes_before(a, b) or self.goes_before(b, a):
+            if (b in above[a] or a in above[b]) and (self.goes_before(a, b) or self.goes_before(b, a)):
                 continue
             self._pairs += 1
             if self.apart(a, b):
@@ -284,9 +286,7 @@ class Proof:
         """Tell whether two implementations share no call for a reason that needs no solver."""
         first, second = self.table.declarations[a], self.table.declarations[b]
         kinds = first.devices & second.devices
-        if not kinds or any(box.empty(self._boxes[key]) for key in (a, b)):
-            return True
-        if box.disjoint(self._boxes[a], self._boxes[b]):
+        if not kinds or a in self._never or b in self._never or box.disjoint(self._boxes[a], self._boxes[b]):
             return True
         regions = [found for kind in kinds for found in self.domain.spaces[kind]]
         shared = _both(first, second)
