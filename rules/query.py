@@ -27,6 +27,7 @@ _SMALL = (16, 1024, 1 << 20)  # greatest integers tried for a witness before any
 _T = TypeVar("_T")
 
 # What the asker says of a call spec: None, it shows what was asked; else conditions that the next one must meet too.
+# It is asked about simpler call specs than the solver's as well, so it has to look at all that was asked.
 Confirm: TypeAlias = "Callable[[CallSpec], Sequence[Term] | None]"
 
 
