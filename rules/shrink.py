@@ -125,7 +125,9 @@ def _simpler_integers(low: int | None, value: int) -> Iterator[int]:
         return
     near = range(least, min(value, least + _NEAR))
     yield from near
-    yield from (power for bits in range(value.bit_length()) if (power := 1 << bits) < value and power not in near)
+    # Beyond the small ones a power of two is simpler than another number though it be larger: 1024 rather than 978.
+    highest = 2 * value - 1 if value > least + _NEAR and value & (value - 1) else value - 1
+    yield from (power for bits in range(highest.bit_length()) if (power := 1 << bits) not in near and power >= least)
     # No power of two does: at least a rounder number.
     for bits in range(value.bit_length() - 1, 0, -1):
         rounder = value >> bits << bits
