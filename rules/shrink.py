@@ -120,8 +120,10 @@ def _plainer(number: float, value: float) -> bool:
 
 def _simpler_integers(low: int | None, value: int) -> Iterator[int]:
     least = max(0, low) if low is not None else 0
-    if value < least:
+    if value < 0:
+        yield 0
         yield from (-number for number in _simpler_integers(1, -value))
+    if value <= least:
         return
     near = range(least, min(value, least + _NEAR))
     yield from near
