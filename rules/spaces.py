@@ -48,11 +48,6 @@ class Region:
 Spaces: TypeAlias = Mapping[str, tuple[Region, ...]]
 
 
-def region(arch: int, sm_count: tuple[int, int], smem_budget: tuple[int, int]) -> Region:
-    """Return the region of one arch without calibrations; ranges include both ends."""
-    return Region(Span(arch, arch), Span(*sm_count), Span(*smem_budget))
-
-
 def spaces(kinds: Iterable[str]) -> Spaces:
     """Return the devices of each kind: the boards listed for it, an arch not listed, or any facts a reader may give."""
     return {kind: _listed(kind) or (_any(kind),) for kind in sorted(kinds)}
@@ -98,11 +93,6 @@ def _any(kind: str) -> Region:
         calibrations=None,
         examples=(NO_FACTS,),
     )
-
-
-def archs(regions: Iterable[Region]) -> tuple[Span, ...]:
-    """Return the ranges of archs that occur."""
-    return tuple(dict.fromkeys(found.arch for found in regions))
 
 
 def overlap(regions: Iterable[Region], intervals: Iterable[tuple[int, int | None]]) -> bool:
