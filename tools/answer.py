@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
 
 from tileops import backend
 from tileops.explain import OpTrace, entry_identity, show_identity
+from tileops.manifest import loader
+from tileops.manifest.composition import follow
+from tileops.manifest.signature import Binding
 from tileops.rules.errors import BackendError
 from tileops.rules.trace import plain_value
 from tileops.tools import words
-from tileops.tools.calls import Posed
-from tileops.tools.catalogue import Known
+from tileops.tools.calls import Posed, pose
+from tileops.tools.catalogue import Known, known
 from tileops.tools.question import Place
 
 SCHEMA = "tileops.explain/1"
@@ -21,17 +24,23 @@ SCHEMA = "tileops.explain/1"
 
 @attrs.frozen
 class Answer:
-    """Holds the op's trace for one call, how the call was described, and the device that was asked about."""
+    """Holds the op's trace for one call, how the call was described, and the device that was asked about.
+
+    ``parts`` are the answers for the parts of a composite that is not served whole.
+    """
 
     trace: OpTrace
     given: Mapping[str, Any]
     where: Place
+    parts: tuple[Answer, ...] = ()
 
     @property
     def outcome(self) -> str:
         """Return how the call ends, in the words of the JSON schema."""
         if self.trace.trace is not None:
             return self.trace.trace.outcome
+        if self.parts:
+            return "served by parts" if self.error is None else "part not served"
         on_target = self.trace.settlement.target is not backend.BUILTIN
         if self.trace.error is not None:
             return "no builder" if on_target else "no device"
@@ -43,12 +52,13 @@ class Answer:
         error: BackendError | None = self.trace.error
         if error is None and self.trace.trace is not None and self.trace.winner is None:
             error = self.trace.trace.error(op=self.trace.op, targets=backend.registered_targets(self.trace.op))
-        return None if error is None else f"{type(error).__name__}: {error}"
+        refused = (part.error for part in self.parts if part.error is not None)
+        return next(refused, None) if error is None else f"{type(error).__name__}: {error}"
 
     def text(self, *, rules: bool = False) -> str:
         """Write the answer for people, a line an implementation; with ``rules``, each reason with its rule."""
         lines = [self.trace.text(rules=rules)]
-        if self.trace.trace is not None and self.error is not None:
+        if self.error is not None and (self.trace.trace is not None or self.parts):
             lines.append(self.error.splitlines()[0])  # the lines below it say what stands above
         return "\n".join(lines)
 
@@ -70,6 +80,7 @@ class Answer:
             "beaten": [] if selection is None else list(selection.beaten),
             "entry": None if identity is None else {"implementation": plain["winner"], "identity": identity},
             "error": self.error,
+            "parts": [part.plain() for part in self.parts],
         }
 
 
@@ -81,7 +92,19 @@ def answer(op: Known, posed: Posed, where: Place, target: backend.Target | None)
     settlement = backend.settle(op.name, where.device, target)
     asked = " ".join(f"{name}={words.value(value)}" for name, value in posed.given.items())
     trace = OpTrace(op=op.name, device=where.device, asked=asked, settlement=settlement)
+    whole = isinstance(settlement.target, str) and backend.has_builder(op.name, settlement.target)
+    if op.entry.composition and posed.binding is not None and not whole:
+        parts = tuple(_parts(op, posed.binding, where, target))
+        remark = "a composite: its parts run, each on a target that it settles"
+        trace = attrs.evolve(trace, remark=remark, parts=tuple(part.trace for part in parts))
+        return Answer(trace, posed.given, where, parts)
     return Answer(_complete(trace, op, posed), posed.given, where)
+
+
+def _parts(op: Known, binding: Binding, where: Place, target: backend.Target | None) -> Iterator[Answer]:
+    for step in follow(op.entry, binding, loader.entry):
+        part = known(step.entry.name)
+        yield answer(part, pose(part, None, step.binding, where), where, target)
 
 
 def _complete(trace: OpTrace, op: Known, posed: Posed) -> OpTrace:

@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 import torch
 
-from tileops import catalog
+from tileops import backend, catalog
 from tileops.blueprint import SHIPPED
 from tileops.manifest import loader
 from tileops.manifest.workload import bind
 from tileops.rules.callspec import CallSpec
-from tileops.rules.device import boards, reference
+from tileops.rules.device import CUDA, boards, reference
 from tileops.rules.errors import BackendError
 from tileops.rules.interface import argument_findings
 from tileops.rules.report import Finding
@@ -22,6 +22,7 @@ from tileops.rules.table import RuleTable
 from tileops.rules.trace import plain_value
 from tileops.rules.verdicts import load, verdict_hash
 from tileops.tools import calls
+from tileops.tools.answer import answer
 from tileops.tools.catalogue import Asked, Known, known
 from tileops.tools.question import Place
 
@@ -123,7 +124,7 @@ def check_op(op: Known, counts: Counter[str], tables: list[RuleTable]) -> list[F
         counts["pairs"] += report.proved.pairs
         counts["queries"] += report.proved.queries
         found += [_found(op, asked, finding) for finding in report.findings]
-        if not report.findings and verdict_hash(asked.table) not in load(SHIPPED):
+        if asked.implementations and not report.findings and verdict_hash(asked.table) not in load(SHIPPED):
             message = f"{SHIPPED.name} lacks this table's verdict, so each import proves it: run tools.check --update"
             found.append(Found(op=op.name, interface=asked.name, kind="verdict", severity=WARNING, message=message))
         for key, cls in asked.implementations.items():
@@ -167,27 +168,24 @@ def _claims(op: Known, counts: Counter[str]) -> Iterator[Found]:
             if (kind, arch) in unknown:
                 continue
             where = Place(torch.device(kind), reference(arch, kind))
+            claim = f"claims {kind} arch {arch}, but the row {case.label} ends there with"
             try:
                 posed = calls.pose(op, None, bind(op.entry.checker, case, kind), where)
-                if posed.empty:
-                    continue
-                if posed.interface is None or posed.call is None:
-                    yield Found(op=op.name, kind="claim", message=f"claims {kind} arch {arch}, but asks no interface")
-                    continue
-                trace = posed.interface.table.explain(posed.call)
+                told = answer(op, posed, where, backend.BUILTIN)
             except BackendError as error:
-                yield Found(op=op.name, kind="claim", message=f"{case.label}, {kind} arch {arch}: {error}")
+                yield Found(op=op.name, kind="claim", message=f"{claim} {type(error).__name__}: {error}")
                 continue
-            if trace.winner is None:
-                yield Found(
-                    op=op.name,
-                    interface=posed.interface.name,
-                    kind="claim",
-                    keys=trace.contenders,
-                    message=f"claims {kind} arch {arch}, but the row {case.label} ends there with {trace.outcome!r}",
-                    call=plain_call(posed.call),
-                    command=calls.command_of(op.name, posed.interface, posed.call),
-                )
+            if told.error is None:
+                continue
+            asked = [f"--workload {case.label}", f"--arch {arch}", *([f"--device {kind}"] if kind != CUDA else [])]
+            yield Found(
+                op=op.name,
+                interface=None if posed.interface is None else posed.interface.name,
+                kind="claim",
+                message=f"{claim} {told.error.splitlines()[0]}",
+                call={name: plain_value(value) for name, value in told.given.items()},
+                command=f"python -m tools.explain {op.name} {' '.join(asked)} --target builtin",
+            )
 
 
 def plain_call(call: CallSpec) -> dict[str, Any]:

@@ -27,12 +27,14 @@ class Posed:
     """One call to be explained.
 
     ``given`` is how it was described, for the heading; ``interface`` and ``call`` are None where the op asks no
-    interface (it has none, or a tensor has no element) and ``empty`` says that the latter holds.
+    interface: it has none, or a tensor has no element, which ``empty`` says. ``binding`` is there where the call was
+    described by its tensors.
     """
 
     given: Mapping[str, Any]
     interface: Asked | None = None
     call: CallSpec | None = None
+    binding: Binding | None = None
     empty: bool = False
 
 
@@ -109,7 +111,7 @@ def pose(known: Known, interface: str | None, binding: Binding, where: Place) ->
     if binding.empty or not asked:
         shapes = zip(known.entry.signature.inputs, binding.tensors, strict=True)
         given = {name: tensor.shape for name, tensor in shapes if tensor is not None}
-        return Posed(given={**given, **binding.params}, empty=binding.empty)
+        return Posed(given={**given, **binding.params}, binding=binding, empty=binding.empty)
     if len(asked) > 1:
         raise DeclarationError(
             f"{known.name}: this call asks {[use.name for use in asked]}, and must ask one interface"
@@ -122,7 +124,7 @@ def pose(known: Known, interface: str | None, binding: Binding, where: Place) ->
         call = use.uses.interface.request(device=where.device, stated=where.facts, **facts)
     except FactError as error:
         raise UsageError(str(error)) from error
-    return Posed(given=call.facts(), interface=known.interfaces[use.name], call=call)
+    return Posed(given=call.facts(), interface=known.interfaces[use.name], call=call, binding=binding)
 
 
 def command_of(op: str, interface: Asked, call: CallSpec) -> str:

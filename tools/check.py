@@ -63,7 +63,7 @@ def _text(found: Audit, written: Path | None) -> str:
     lines.append(f"{looked}; {proved}; {words.count(counts['workloads'], 'workload row')}")
     lines.append(words.count(len(found.errors), "error") if found.errors else "sound: no call has two winners")
     if written is not None:
-        lines.append(f"wrote {written}")
+        lines.append(f"wrote {written.resolve()}")
     return "\n".join(lines)
 
 

@@ -20,6 +20,7 @@ from tileops.tools.question import Place
 
 SCHEMA = "tileops.overview/1"
 NOBODY = "none"
+TARGETS_ONLY = "no in-tree implementation: targets serve it"
 
 
 @attrs.frozen
@@ -43,6 +44,8 @@ class InterfaceView:
         table = self.asked.table
         facts = " ".join(table.request.kinds)
         lines = [f"{op}.{self.asked.name}   {table.request.__name__}: {facts}"]
+        if not table.declarations:
+            return [*lines, f"  {TARGETS_ONLY}"]
         for key, declaration in table.declarations.items():
             lines.append(f"  {key}  {where_it_runs(declaration)}{', general' if declaration.general else ''}")
             lines += words.columns([("refuses", refusal.text) for refusal in declaration.refusal], indent="    ")
@@ -119,8 +122,11 @@ class Overview:
     def text(self) -> str:
         """Write the overview for people."""
         lines = [f"{self.op.name}   follows {self.op.entry.ref_api}"]
-        if not self.interfaces:
-            lines.append("no in-tree implementation: targets serve it")
+        if self.op.entry.composition:
+            steps = ", ".join(step.op for step in self.op.entry.composition)
+            lines.append(f"a composite of {steps}; where no target serves it whole, each part settles for itself")
+        elif not self.interfaces:
+            lines.append(TARGETS_ONLY)
         for view in self.interfaces:
             lines += ["", *view.text(self.op.name)]
         return "\n".join(lines)
