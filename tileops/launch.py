@@ -104,7 +104,8 @@ def _prepared(kernel: Kernel, copies: Sequence[Copy]) -> Kernel:
             )
         result = kernel(*given)
         for index, _, back in moves:
-            if back:
+            # Where only strides differ the kernel wrote the caller's memory itself, unless that was of the negation.
+            if back and given[index].data_ptr() != tensors[index].data_ptr():  # type: ignore[union-attr]  # present
                 tensors[index].copy_(given[index])  # type: ignore[union-attr,arg-type]  # present, as above
         return result
 

@@ -40,6 +40,17 @@ def test_a_written_input_declared_contiguous_is_copied_both_ways(op):
     assert [text.split()[0] for text in op.last_call.copies] == ["x", "seen"]
 
 
+def test_a_written_input_with_odd_strides_where_a_dim_is_1_is_written_once(op):
+    x = torch.randn(1, 8)
+    total, seen = torch.ones(1, 8), torch.zeros(1, 9)[:, :8]
+    assert seen.is_contiguous()
+    assert seen.stride() == (9, 1)
+    for _ in range(2):
+        op(x, total, seen)
+    assert torch.equal(seen, x)
+    assert op.last_call.copies == ()
+
+
 def test_a_sum_of_nothing_is_what_the_manifest_says(toys):
     backend.register_kernel_builder("SumFwdOp", "acme", lambda *specs, **params: lambda x: x.sum(1))
     op = type("SumFwdOp", (Op,), {}, entry=toys.entries["SumFwdOp"])(target="acme")
