@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tileops import backend
+from tileops.rules.device import CUDA
 from tileops.rules.errors import nearest
 from tileops.tools import calls
 from tileops.tools.answer import answer
@@ -19,6 +20,7 @@ from tileops.tools.catalogue import Known, known
 from tileops.tools.mermaid import graph
 from tileops.tools.overview import Overview, mermaid_labels
 from tileops.tools.question import Place, add_device_options, pairs, place
+from tileops.tools.targets import TargetsView
 from tileops.tools.usage import NOT_SERVED, SERVED, Parser, UsageError, report
 
 EXAMPLES = """\
@@ -26,6 +28,7 @@ tileops explain GemmFwdOp
 tileops explain GemmFwdOp m=1 n=4096 k=4096 dtype=bfloat16 --arch 90
 tileops explain GemmFwdOp --shapes a=1x4096 b=4096x4096 dtype=bfloat16 --arch 80
 tileops explain GemmFwdOp --workload LABEL --arch 90 --json
+tileops explain --targets
 
 exit status: 0 served, 1 not served, 2 a mistake in the command line
 """
@@ -44,12 +47,13 @@ def parser() -> Parser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("op", help="the op, such as GemmFwdOp")
+    made.add_argument("op", nargs="?", help="the op, such as GemmFwdOp")
     made.add_argument("facts", nargs="*", help="facts of the call spec, such as m=1; params have their defaults")
     made.add_argument("--shapes", nargs="+", help="the call's tensors, such as a=1x4096; dtypes and params too")
     made.add_argument("--workload", help="a workload row of the manifest, or one dtype case of it: LABEL/bfloat16")
     made.add_argument("--interface", help="the kernel interface, where the op has several")
     made.add_argument("--target", help="ask as an op constructed with target=; builtin: the in-tree kernels")
+    made.add_argument("--targets", action="store_true", help="list the installed backends, in place of an op")
     made.add_argument("--rules", action="store_true", help="show each refusal's rule with the values in it")
     made.add_argument("--json", action="store_true", help="print JSON; docs/explain-json.md describes it")
     made.add_argument("--graph", choices=["mermaid"], help="print the precedence graph")
@@ -59,6 +63,10 @@ def parser() -> Parser:
 
 def _run(argv: Sequence[str]) -> int:
     options = parser().parse(argv)
+    if options.targets:
+        return _targets(options)
+    if options.op is None:
+        raise UsageError("name an op, such as GemmFwdOp, or give --targets")
     op = known(options.op)
     if options.graph:
         print(_graphs(op, options.interface))
@@ -86,6 +94,14 @@ def _posed(op: Known, options: argparse.Namespace, where: Place) -> list[calls.P
     if options.shapes is not None:
         return [calls.from_shapes(op, options.interface, pairs([*options.shapes, *options.facts]), where)]
     return [calls.from_facts(op, options.interface, options.facts, where)]
+
+
+def _targets(options: argparse.Namespace) -> int:
+    if options.op is not None:
+        raise UsageError("--targets lists the backends: name no op beside it")
+    view = TargetsView.here(None if options.device == CUDA else options.device)
+    print(json.dumps(view.plain(), indent=2) if options.json else view.text())
+    return SERVED if view.sound else NOT_SERVED
 
 
 def _target(name: str | None) -> backend.Target | None:

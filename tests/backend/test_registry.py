@@ -96,6 +96,8 @@ def test_a_second_registration_names_both_places_and_changes_nothing(registry):
         (("", "acme", build), "name of the op is a non-empty string, got ''"),
         (("GemmFwdOp", 3, build), "target is a non-empty string, got 3"),
         (("GemmFwdOp", "acme", "build"), "callable, got str: 'build'"),
+        (("GemmFwdOp", "acme ", build), "target has blanks around it: 'acme '"),
+        (("GemmFwdOp", "builtin", build), "'builtin' means the in-tree kernels; give the target another name"),
         (("GemmFwdOp", BUILTIN, build), "target is a non-empty string, got BUILTIN"),
     ],
 )

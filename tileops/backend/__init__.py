@@ -3,16 +3,18 @@
 `docs/adding-a-backend.md` is the guide; the package `examples/torch_cpu` is a backend that runs anywhere.
 """
 
-from tileops.backend.discovery import GROUP, LoadRecord
+from tileops.backend.discovery import LoadRecord
 from tileops.backend.process import (
     backends,
     builder_for,
     claimants,
     default_target,
     detector_failures,
+    device_facts_of,
     discover,
     has_builder,
     in_tree_error,
+    kernel_types_of,
     load_failures,
     notes,
     register_detector,
@@ -25,7 +27,7 @@ from tileops.backend.process import (
     settle,
     targets_of,
 )
-from tileops.backend.protocol import BUILTIN, BuildKernel, Builtin, Detector, KernelResult, Target, TensorSpec
+from tileops.backend.protocol import BUILTIN, GROUP, BuildKernel, Builtin, Detector, KernelResult, Target, TensorSpec
 from tileops.backend.registry import BackendWarning
 from tileops.backend.settlement import DetectorFailure, Settlement
 from tileops.rules.device import DeviceFacts
@@ -65,9 +67,11 @@ __all__ = [
     "claimants",
     "default_target",
     "detector_failures",
+    "device_facts_of",
     "discover",
     "has_builder",
     "in_tree_error",
+    "kernel_types_of",
     "load_failures",
     "notes",
     "register_detector",

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import attrs
 
 from tileops.backend.registry import Owner, Registry
+from tileops.backend.words import cause_of, message_of
 from tileops.rules.errors import Declined
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-
-#: The group in which a distribution declares its backend's module.
-GROUP = "tileops.backends"
 
 State: TypeAlias = Literal["loaded", "failed", "declined"]
 
@@ -28,8 +26,9 @@ State: TypeAlias = Literal["loaded", "failed", "declined"]
 class LoadRecord:
     """Says how loading one entry point went.
 
-    ``exception`` is what the import raised, without frames, so that it keeps nothing alive; ``traceback`` is the
-    whole of it as text. Both are empty for a backend that loaded.
+    ``exception`` is what the import raised, without frames, so that it keeps nothing alive; ``cause`` is its message
+    (after its type, unless the backend declined) and ``traceback`` the whole of it as text. All three are empty for a
+    backend that loaded.
     """
 
     entry_point: str
@@ -38,6 +37,7 @@ class LoadRecord:
     version: str | None
     state: State
     exception: BaseException | None = None
+    cause: str = ""
     traceback: str = attrs.field(default="", repr=False)
 
     @property
@@ -49,9 +49,9 @@ class LoadRecord:
         """Write one line: which backend, where it comes from, how it went and why."""
         who = f"backend {self.entry_point!r} ({self.owner}, module {self.module})"
         if self.state == "declined":
-            return f"{who} is installed and declined: {self.exception}"
-        if self.exception is not None:
-            return f"{who} failed to load: {type(self.exception).__name__}: {self.exception}"
+            return f"{who} is installed and declined: {self.cause}"
+        if self.state == "failed":
+            return f"{who} failed to load: {self.cause}"
         return f"{who} is loaded"
 
 
@@ -66,7 +66,7 @@ class Discovery:
     def __init__(self, registry: Registry, find: Callable[[], Collection[EntryPoint]] | None = None) -> None:
         """Load nothing yet."""
         self._registry = registry
-        self._find = find or installed
+        self._find = find or _installed
         self._lock = threading.RLock()
         self._running = False
         self._done = False
@@ -118,9 +118,8 @@ class Discovery:
             for owner in sorted(owners, key=_order):
                 if owner not in self._records:  # else an interrupted discovery loaded it
                     self._load(owner, owners[owner])
-            for record in self.failures():
-                # Another backend may have imported a failed one once more, as a dependency.
-                self._registry.forget(record.owner)
+            # Another backend may have imported a failed one once more, or it left a thread behind that registers.
+            self._registry.close(record.owner for record in self.failures())
             self._done = True
         finally:
             self._running = False
@@ -152,21 +151,23 @@ def record_of(owner: Owner, error: BaseException) -> LoadRecord:
     """Return the record of a backend whose loading raised ``error``."""
     text = "".join(traceback.format_exception(error))
     state: State = "declined" if isinstance(error, Declined) else "failed"
+    cause = message_of(error) or "no reason given" if state == "declined" else cause_of(error)
     _drop_frames(error)
-    return LoadRecord(owner.entry_point, owner.module, owner.distribution, owner.version, state, error, text)
+    return LoadRecord(owner.entry_point, owner.module, owner.distribution, owner.version, state, error, cause, text)
 
 
-def installed() -> Collection[EntryPoint]:
-    """List the entry points of the group."""
-    from importlib.metadata import entry_points  # 15 ms that `import tileops.gemm` does not need
+def _installed() -> Collection[EntryPoint]:
+    from tileops.backend.entrypoints import installed  # 15 ms that `import tileops.gemm` does not need
 
-    return entry_points(group=GROUP)
+    return installed()
 
 
 def _owner(point: EntryPoint) -> Owner:
+    from tileops.backend.entrypoints import packages_of  # as above
+
     name, version = _named(point)
     module = re.match(r"[\w.]*", point.value.strip())  # the point's own pattern fails on a malformed value
-    return Owner(point.name, module.group() if module else "", name, version)
+    return Owner(point.name, module.group() if module else "", name, version, packages_of(point.dist))
 
 
 def _named(point: EntryPoint) -> tuple[str | None, str | None]:
@@ -201,3 +202,5 @@ def _drop_frames(error: BaseException) -> None:
         seen.add(id(one))
         one.__traceback__ = None
         todo += [one.__cause__, one.__context__]
+        if isinstance(one, BaseExceptionGroup):
+            todo += one.exceptions

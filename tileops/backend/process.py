@@ -134,8 +134,23 @@ def served_ops(target: str) -> list[str]:
 
 def targets_of(record: LoadRecord) -> list[str]:
     """Return the targets that the backend of ``record`` registered, sorted."""
-    entries = _registry.registered_by(record.owner)
-    return sorted({entry.key[-1] for entry in entries if entry.kind in (registry.DETECTOR, registry.BUILDER)})
+    return sorted(
+        {entry.key[-1] for entry in _registered(record) if entry.kind in (registry.DETECTOR, registry.BUILDER)}
+    )
+
+
+def kernel_types_of(record: LoadRecord) -> list[tuple[str, str]]:
+    """Return op and key of each implementation that the backend of ``record`` added, sorted."""
+    return [(entry.key[0], entry.key[1]) for entry in _registered(record) if entry.kind == registry.KERNEL_TYPE]
+
+
+def device_facts_of(record: LoadRecord) -> list[str]:
+    """Return the device types whose facts the backend of ``record`` reads, sorted."""
+    return [entry.key[0] for entry in _registered(record) if entry.kind == registry.FACTS]
+
+
+def _registered(record: LoadRecord) -> list[registry.Registration]:
+    return _registry.registered_by(record.owner)
 
 
 def claimants(device: torch.device | str) -> list[str]:

@@ -8,6 +8,9 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
 
+#: The group of entry points in which a distribution declares its backend's module.
+GROUP: Final = "tileops.backends"
+
 
 class Builtin(enum.Enum):
     """Holds the one value that stands for the in-tree kernels, which have no target name."""

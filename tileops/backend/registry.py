@@ -6,7 +6,7 @@ import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,6 +31,8 @@ class Owner:
     module: str
     distribution: str | None
     version: str | None
+    #: The top-level modules of the distribution, None where its metadata does not say.
+    packages: frozenset[str] | None = attrs.field(default=None, eq=False, repr=False)
 
     def __str__(self) -> str:
         """Write the distribution with its version, or the entry point where its metadata is unreadable."""
@@ -41,6 +43,14 @@ class Owner:
     def covers(self, module: str) -> bool:
         """Say whether ``module`` is the entry point's module or lies inside it."""
         return module == self.module or module.startswith(self.module + ".")
+
+    def claim_on(self, module: str) -> tuple[int, int]:
+        """Rank the claim on code in ``module``: first whether the distribution holds it, then how exactly it is named.
+
+        Anybody may declare an entry point into somebody else's package.
+        """
+        holds = 0 if self.packages is None else 1 if module.partition(".")[0] in self.packages else -1
+        return holds, len(self.module)
 
 
 @attrs.frozen
@@ -58,7 +68,7 @@ class Registration:
     @property
     def source(self) -> str:
         """Name the distribution, or the module where no distribution is known."""
-        return str(self.owner) if self.owner else f"module {self.module}"
+        return str(self.owner) if self.owner else f"module {self.module}" if self.module else self.place
 
 
 class Registry:
@@ -77,6 +87,7 @@ class Registry:
         self._lock = threading.RLock()
         self._entries: dict[tuple[str, tuple[str, ...]], Registration] = {}
         self._owners: tuple[Owner, ...] = ()
+        self._closed: frozenset[Owner] = frozenset()
         self._loading: tuple[Owner, int] | None = None
         self._warnings: deque[tuple[Owner | None, str]] = deque()
 
@@ -120,9 +131,16 @@ class Registry:
         Raises:
             BackendError: the key is taken, or another distribution owns the target.
         """
-        module, place = _caller()
+        module, place = _caller(self._loading_here() is not None)
         with self._lock:
             entry = Registration(kind, key, value, module, place, self._owner_of(module), undo)
+            if entry.owner in self._closed:
+                raise BackendError(
+                    f"{entry.owner} registers a {kind} at {place}, but as a backend it did not load, so nothing of it "
+                    "is registered; see tileops.backend.load_failures()",
+                    kind=kind,
+                    key=key,
+                )
             earlier = self._entries.get((kind, key))
             if earlier is not None:
                 raise BackendError(
@@ -173,6 +191,12 @@ class Registry:
             with self._lock:
                 self._loading = None
 
+    def close(self, owners: Iterable[Owner]) -> None:
+        """Take out what these owners registered, and refuse what they try to register from now on."""
+        for owner in owners:
+            self._closed |= {owner}
+            self.forget(owner)
+
     def forget(self, owner: Owner) -> None:
         """Take out everything that ``owner`` registered, last first."""
         with self._lock:
@@ -190,10 +214,13 @@ class Registry:
         """
         inside = [owner for owner in self._owners if owner.covers(module)]
         if inside:
-            return max(inside, key=lambda owner: len(owner.module))
-        if self._loading is not None and self._loading[1] == threading.get_ident():
-            return self._loading[0]
-        return None
+            return max(inside, key=lambda owner: (owner.claim_on(module), owner.entry_point, owner.distribution or ""))
+        return self._loading_here()
+
+    def _loading_here(self) -> Owner | None:
+        """Return the owner that this thread is loading."""
+        loading = self._loading
+        return loading[0] if loading is not None and loading[1] == threading.get_ident() else None
 
     # Warnings: collected while backends load, so that a filter that turns them into errors breaks no load.
 
@@ -282,8 +309,12 @@ class Registry:
 
 
 def _check_name(role: str, name: object) -> None:
-    if not isinstance(name, str) or not name.strip():
+    if type(name) is not str or not name.strip():
         raise BackendError(f"the name of the {role} is a non-empty string, got {name!r}", role=role, received=name)
+    if name != name.strip():
+        raise BackendError(f"the name of the {role} has blanks around it: {name!r}", role=role, received=name)
+    if role == "target" and name == "builtin":
+        raise BackendError("'builtin' means the in-tree kernels; give the target another name", role=role)
 
 
 def _check_callable(what: str, value: object) -> None:
@@ -291,12 +322,18 @@ def _check_callable(what: str, value: object) -> None:
         raise BackendError(f"{what} has to be callable, got {type(value).__name__}: {value!r}", received=value)
 
 
-def _caller() -> tuple[str, str]:
-    """Return the module and the place, file:line, of the code that called into this package."""
+def _caller(loading: bool) -> tuple[str, str]:
+    """Return the module and the place, file:line, of the code that called into this package.
+
+    The module is empty for code that only says it is a module's: ``exec`` with a ``__name__`` of somebody else. A name
+    that no module has is believed outside of loading only: a module that failed is no longer there, its threads are.
+    """
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", ""), "tileops.backend"):
         frame = frame.f_back
-    return frame.f_globals.get("__name__", "?"), f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    name = frame.f_globals.get("__name__", "")
+    genuine = vars(sys.modules[name]) is frame.f_globals if name in sys.modules else not loading
+    return name if genuine else "", f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _user_level() -> int:

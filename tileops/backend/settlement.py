@@ -11,6 +11,7 @@ import torch
 from tileops.backend.discovery import Discovery
 from tileops.backend.protocol import BUILTIN, BuildKernel, Detector, Target
 from tileops.backend.registry import Registry
+from tileops.backend.words import cause_of
 from tileops.rules.device import device_kind
 from tileops.rules.errors import AmbiguousTargetError, BackendError, OpNotAvailableError
 
@@ -130,10 +131,11 @@ class TargetStage:
 
     def _claims(self, target: str, detect: Detector, device: torch.device) -> bool:
         try:
-            claims = bool(detect(device))
-        except Exception as error:  # noqa: BLE001 - kept, warned of and quoted; the other targets answer for themselves
-            cause = f"{type(error).__name__}: {error}"
-            failure = DetectorFailure(target, self._registry.source(target), device, cause)
+            claims = _yes_or_no(detect(device))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - kept, warned of and quoted; SystemExit too ends nobody's program
+            failure = DetectorFailure(target, self._registry.source(target), device, cause_of(error))
             with self._lock:
                 self._failures[target, device] = failure
                 first = target not in self._warned
@@ -170,6 +172,13 @@ class TargetStage:
         known = self._registry.targets(op)
         message = f"{op}'s in-tree kernels do not run on {device_kind(device)}; known targets for this op: {known}"
         return OpNotAvailableError(_with(message, self.notes(device)), op=op, device=device, targets=known)
+
+
+def _yes_or_no(answer: object) -> bool:
+    """Return a detector's answer; raises TypeError for what is none of True, False, 1 and 0."""
+    if isinstance(answer, int) and answer in (0, 1):
+        return bool(answer)
+    raise TypeError(f"it returned {answer!r:.60}, which is neither True nor False")
 
 
 def _with(message: str, notes: str) -> str:
