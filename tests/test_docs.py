@@ -176,7 +176,7 @@ def test_every_command_a_page_names_is_known(page: Path) -> None:
 
 
 def test_ci_runs_the_two_commands_of_the_readme_as_they_stand() -> None:
-    loader = importlib.machinery.SourceFileLoader("ci_run", str(ROOT / ".ci/run"))
+    loader = importlib.machinery.SourceFileLoader("ci_run", str(ROOT / ".ci/steps.py"))
     spec = importlib.util.spec_from_loader("ci_run", loader)
     assert spec is not None
     ci = importlib.util.module_from_spec(spec)
