@@ -11,7 +11,6 @@ import torch
 from tileops import backend, catalog
 from tileops.coldcall import ColdCall, Prepared
 from tileops.forced import named_kernel
-from tileops.manifest import loader
 from tileops.manifest.composition import follow
 from tileops.manifest.record import OpEntry
 from tileops.manifest.signature import Binding
@@ -154,8 +153,9 @@ class CompositeCall(ColdCall):
         """Return the calls that the parts would get, without running any."""
         entry = self.blueprint.entry
         values: dict[str, Any] = dict(zip(self.blueprint.inputs, self.tensors, strict=True))
+        entries = {type(part).__name__: type(part).entry for part in self.op.parts}
         calls = []
-        for part, step in zip(self.op.parts, follow(entry, binding, loader.entry), strict=True):
+        for part, step in zip(self.op.parts, follow(entry, binding, entries.__getitem__), strict=True):
             inputs = type(part).entry.signature.inputs
             given = tuple(values[step.step.inputs[name]] if name in step.step.inputs else None for name in inputs)
             calls.append(CompositeCall(part, given) if isinstance(part, CompositeOp) else ColdCall(part, given))
