@@ -165,7 +165,7 @@ class Op:
         last = () if self._last is None else (self._last.kernel,)
         for kernel in (*last, *(kernel for kernel, _ in self._built())):
             config = getattr(kernel, "config", None)
-            if config:
+            if isinstance(config, Mapping) and config:  # a kernel may have a member of that name for itself
                 return dict(config)
         return {}
 

@@ -24,7 +24,7 @@ from tileops.tools.testrun import OUTCOMES, Case, Outcome, Run, address_of, coll
 from tileops.tools.usage import NOT_SERVED, SERVED, Parser, UsageError, report
 
 SCHEMA = "tileops.claim/1"
-QUOTED = 2  # failures that a reason shows
+QUOTED = 3  # failures shown of many
 
 EPILOG = """\
 pytest tests/ops --tileops-target=T --tileops-device=D --junitxml=R.xml
@@ -83,6 +83,10 @@ class Claim:
         ended = Counter(case.outcome for case in self.behaviour)
         counts = ", ".join(f"{ended[outcome]} {outcome}" for outcome in OUTCOMES)
         lines.append(f"behaviour tests  {counts}")
+        broken = [case for case in self.behaviour if case.outcome == "failed"]
+        lines += [f"  {case.name}: {case.why:.160}" for case in broken[:QUOTED]]
+        if len(broken) > QUOTED:
+            lines.append(f"  and {len(broken) - QUOTED} more")
         lines += _files("dropped, not about this run", self.dropped)
         lines += _files("not in the report, though the run collects them", self.absent)
         for one in (one for one in self.ops if one.cases):
@@ -183,7 +187,7 @@ def _reasons(cases: Sequence[Case], broken: Sequence[Case]) -> Iterable[str]:
         ended = skipped if skips else "all failed" if cases else "the report has no test of it"
         yield f"no numerical evidence: no test of it passed with outputs checked ({ended})"
     if broken:
-        yield f"{words.count(len(broken), 'test')} of no op failed: {_quoted(broken)}"
+        yield f"behaviour: {words.count(len(broken), 'test')} of no op failed"
 
 
 def _quoted(cases: Sequence[Case]) -> str:

@@ -131,6 +131,21 @@ def test_a_target_argument_that_is_no_name():
     )
 
 
+@pytest.mark.parametrize("config", ["fast", torch.ones(2), 3, [("tile", 64)], {}])
+def test_a_config_that_is_no_dict_of_something_is_none(config):
+    class Kernel:
+        def __init__(self):
+            self.config = config
+
+        def __call__(self, a, b):
+            return a @ b.mT
+
+    backend.register_kernel_builder("GemmFwdOp", "acme", lambda a, b, **params: Kernel())
+    op = GemmFwdOp(target="acme")
+    op(A, B)
+    assert op.kernel_config() == {}
+
+
 # What a registration meets.
 
 

@@ -207,7 +207,7 @@ GOOD = case("test_good", ops=["GemmFwdOp"], checked=1)
         ([GOOD, case("test_nothing", ops=["GemmFwdOp"])], []),
         ([GOOD, case("test_layer", "skipped")], []),
         ([GOOD, case("test_bad", "failed", ["GemmFwdOp"], 3)], ["1 test failed: tests.ops.test_x::test_bad: because"]),
-        ([GOOD, case("test_layer", "failed")], ["1 test of no op failed: tests.ops.test_x::test_layer: because"]),
+        ([GOOD, case("test_layer", "failed")], ["behaviour: 1 test of no op failed"]),
         (
             [case("test_nothing", ops=["GemmFwdOp"])],
             [
@@ -247,11 +247,14 @@ def test_a_failure_of_no_op_refuses_every_op_and_one_of_an_op_only_that_op() -> 
     assert [bool(one.reasons) for one in own.ops] == [False, True]
 
 
-def test_many_failures_are_counted_and_two_quoted() -> None:
+def test_many_failures_are_counted_and_three_quoted() -> None:
     found = judged(GOOD, *(case(f"test_{number}", "failed", ["GemmFwdOp"]) for number in range(5)))
     (reason,) = found.ops[0].reasons
     assert reason.startswith("5 tests failed: ")
-    assert reason.endswith("; and 3 more")
+    assert reason.endswith("test_2: because; and 2 more")
+    said = judged(GOOD, *(case(f"test_{number}", "failed") for number in range(5))).text()
+    assert "behaviour tests  0 passed, 0 skipped, 5 failed\n  tests.ops.test_x::test_0: because\n" in said
+    assert "  and 2 more\n" in said
 
 
 def test_a_run_without_ops_claims_nothing() -> None:
