@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tileops.backend import extensions
+from tileops.backend import BUILTIN, extensions
 from tileops.backend.registry import Owner, Registry
 from tileops.gemm import GemmFwdOp
 from tileops.kernels.gemm.interface import GemmInterface
@@ -115,3 +115,56 @@ def test_a_kernel_type_that_would_tie_is_refused_with_a_witness(registry):
 def test_a_kernel_type_that_fits_nowhere(registry, op, key, cls, error, said):
     with pytest.raises(error, match=said):
         extensions.register_kernel_type(registry, op, key, cls)
+
+
+def kernel_type(entry_for, declaration=None, forward=None):
+    body = {
+        "declaration": declaration or Declaration(devices={"meta"}),
+        "entry_for": classmethod(entry_for),
+        "forward": forward or (lambda self, a, b: torch.empty(len(a), len(b), dtype=a.dtype, device=a.device)),
+    }
+    return type("Hostile", (GemmInterface,), body)
+
+
+def itself(cls, call):
+    return "one", cls
+
+
+@pytest.mark.parametrize(
+    ("cls", "said"),
+    [
+        (kernel_type(lambda cls, call: 3), r"Hostile.entry_for returns \(identity, build\), got 3"),
+        (kernel_type(lambda cls, call: ([], cls)), "the build identity of Hostile cannot be a key"),
+        (kernel_type(lambda cls, call: ("x", 3)), r"Hostile.entry_for returns \(identity, build\), got \('x', 3\)"),
+        (kernel_type(lambda cls, call: ("x", lambda: None)), "Hostile returned what cannot be called: None"),
+        (
+            kernel_type(itself, Declaration(devices={"meta"}, refusal=(Refusal(opaque=lambda call: 1 // 0, why="x"),))),
+            "of hostile in gemm raised ZeroDivisionError",
+        ),
+        (kernel_type(itself, forward=lambda self, a, b: a), "kernel 'hostile' returned a wrong result"),
+    ],
+)
+def test_an_implementation_that_misbehaves_on_a_call_is_named_and_the_next_call_finds_the_op_whole(registry, cls, said):
+    operands = [torch.ones(rows, 8, dtype=torch.float16, device="meta") for rows in (4, 6)]
+    extensions.register_kernel_type(registry, "GemmFwdOp", "hostile", cls)
+    op = GemmFwdOp(target=BUILTIN)
+    with pytest.raises(BackendError, match=said):
+        op(*operands)
+    registry.forget(BACKEND)
+    extensions.register_kernel_type(registry, "GemmFwdOp", "sound", kernel_type(itself))
+    assert op(*operands).shape == (4, 6)
+    assert op.last_call.key == "sound"
+
+
+@pytest.mark.parametrize(
+    ("declaration", "said"),
+    [
+        (Declaration(devices={"cuda"}), "ambiguous: .*gemm_.* and hostile both serve GemmCall|hostile and gemm"),
+        (Declaration(devices={"meta"}, general=True), "two generals"),
+        (Declaration(devices={"meta"}, preferred_over={"nope"}), "unknown key"),
+        (Declaration(devices={"meta", "xpu"}, supported_archs={7}), "device types"),
+    ],
+)
+def test_a_declaration_that_does_not_hold_beside_the_others_is_refused(registry, declaration, said):
+    with pytest.raises(DeclarationError, match=said):
+        extensions.register_kernel_type(registry, "GemmFwdOp", "hostile", kernel_type(itself, declaration))
