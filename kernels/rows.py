@@ -12,6 +12,25 @@ ACCESS = 16
 COUNT_LIMIT = 2**31 - 1024
 """Most rows of the programs that count them in 32 bits."""
 
+SHORT_BYTES = 256
+"""Bytes of a row that fewer threads than a warp share, at most."""
+
+WARP_BYTES = 2048
+"""Bytes of a row that a warp keeps on chip, at most: four accesses a thread."""
+
+BLOCK_BYTES = 131072
+"""Bytes of a row that a block keeps on chip, at most: 1024 threads with 32 registers each."""
+
+NARROW_LIMIT = 32768
+"""Elements of two bytes that a block keeps on chip one by one: each takes a register."""
+
+REGISTERS = 32
+"""Registers in which a thread keeps its share of a row."""
+
+PART_BYTES = 32768
+"""Bytes of a part of a row that several blocks share: 64 KiB where accesses have 4 bytes and more, half of it for one
+element of two bytes at a time."""
+
 
 def access_width(length: int, itemsize: int) -> int:
     """Returns how many elements one access takes so that each row of ``length`` elements starts on its boundary."""
@@ -41,6 +60,9 @@ class Share:
 BLOCK = 256
 """Threads of a block that holds several rows."""
 
+WALK = 2048
+"""Blocks of the programs that walk what there is with 64-bit indices: several an SM on any board."""
+
 
 def several_rows(length: int, itemsize: int, lanes: int, block: int = BLOCK) -> Share:
     """Returns a share with ``lanes`` threads a row, at most a warp, and as many rows as make a block."""
@@ -58,15 +80,15 @@ TURNS = 4
 """Accesses in flight a thread at which a full SM reaches the memory's bandwidth."""
 
 
-def one_row(length: int, itemsize: int, busy: bool, most: int = 1024) -> Share:
+def one_row(length: int, itemsize: int, busy: bool, most: int = 1024, run: int | None = None) -> Share:
     """Returns a share with a block a row, all of it on chip.
 
+    ``run``: elements of a row that lies in pieces of ``length``, at whose boundaries accesses end; None: one piece.
     ``busy``: there are rows enough for every SM, so a thread takes several accesses; else it takes as few as it can.
-    Of the counts of lanes that need at most twice TURNS, the one that leaves least idle wins, then the fewest turns over
-    TURNS.
+    Of the counts of lanes that need few turns, the one that leaves least idle wins, then the one nearest to that.
     """
     width = access_width(length, itemsize)
-    accesses = length // width
+    accesses = (run or length) // width
     wanted = TURNS if busy else 1
     choices = []
     lanes = 64
@@ -83,3 +105,18 @@ def one_row(length: int, itemsize: int, busy: bool, most: int = 1024) -> Share:
 def long_row(length: int, itemsize: int, lanes: int = 512) -> Share:
     """Returns a share with a block a row that it walks, TURNS accesses a thread at a time."""
     return Share(lanes, 1, TURNS, access_width(length, itemsize))
+
+
+def part_row(length: int, itemsize: int, run: int, rows: int, sm_count: int, lanes: int = 512) -> tuple[Share, int]:
+    """Returns a share with a block a part of a row, all of it on chip, and how many parts, two at least, a row has.
+
+    ``length``: elements side by side, at whose boundaries accesses end; ``run``: elements of a row.
+    Few rows get more parts than they need, rounded to a power of two, so that each SM has one.
+    """
+    width = access_width(length, itemsize)
+    accesses = run // width
+    most = REGISTERS // max(1, width * itemsize // 4)
+    idle = power_of_two(max(1, sm_count // rows) // 2 + 1)
+    parts = max(2, -(-accesses // (lanes * most)), min(idle, sm_count, accesses // lanes))
+    turns = -(-accesses // (lanes * parts))
+    return Share(lanes, 1, turns, width), -(-accesses // (lanes * turns))

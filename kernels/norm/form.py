@@ -1,24 +1,12 @@
-"""Describes the rows that a normalisation works on: the part of the build identity that its programs share."""
+"""Describes the rows of an RMSNorm: the part of the build identity that its programs share."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
-import torch
 from attrs import frozen
 
-
-class NormCall(Protocol):
-    """Stands for the facts that every normalisation of rows has."""
-
-    @property
-    def length(self) -> int: ...
-    @property
-    def dtype(self) -> torch.dtype: ...
-    @property
-    def weighted(self) -> bool: ...
-    @property
-    def eps(self) -> float: ...
+from tileops.kernels.norm.fused_add_rms_norm import FusedAddRMSNormCall
+from tileops.kernels.norm.rms_norm import RMSNormCall
+from tileops.kernels.norm.runs import name_of
 
 
 @frozen
@@ -28,14 +16,12 @@ class NormForm:
     length: int
     dtype: str
     weighted: bool
-    biased: bool
     eps: float
 
     @classmethod
-    def of(cls, call: NormCall, biased: bool = False) -> NormForm:
+    def of(cls, call: RMSNormCall | FusedAddRMSNormCall) -> NormForm:
         """Returns the form of a call."""
-        return cls(call.length, str(call.dtype).removeprefix("torch."), call.weighted, biased, call.eps)
+        return cls(call.length, name_of(call.dtype), call.weighted, call.eps)
 
     def __str__(self) -> str:
-        parts = (" weight" * self.weighted + " bias" * self.biased).split()
-        return f"{self.dtype}, rows of {self.length}, {' and '.join(parts) or 'no weight'}, eps {self.eps:g}"
+        return f"{self.dtype}, rows of {self.length}, {'weight' if self.weighted else 'no weight'}, eps {self.eps:g}"

@@ -14,18 +14,12 @@ import tilelang.language as T  # noqa: N812  # the name that TileLang programs u
 WARP = 32
 
 
-def warps_of(lanes: int) -> int:
-    """Returns how many warps share a row: the second extent of a scratch buffer [rows, warps]."""
-    return max(1, lanes // WARP)
+def combiner(lanes: int, rows: int = 1, greatest: bool = False) -> Callable[..., Any]:
+    """Returns a macro (value, lane, row): float32 value[0] becomes the sum of all lanes' or the greatest, in each lane.
 
-
-def combiner(lanes: int, greatest: bool = False) -> Callable[..., Any]:
-    """Returns a macro (value, scratch, lane, row): value[0] becomes the sum of all lanes' or the greatest, in each lane.
-
-    A scratch is float32, shared, [rows, warps_of(lanes)]; whoever calls twice gives a scratch for each call, or
-    synchronises between.
+    Each use has a scratch of its own, so that one may follow another without a barrier between.
     """
-    warps = warps_of(lanes)
+    warps = max(1, lanes // WARP)
 
     @T.macro
     def meet(value: Any, width: int) -> None:
@@ -36,9 +30,10 @@ def combiner(lanes: int, greatest: bool = False) -> Callable[..., Any]:
                 value[0] = value[0] + T.shfl_xor(value[0], 1 << step)
 
     @T.macro
-    def combine(value: Any, scratch: Any, lane: Any, row: Any) -> None:
+    def combine(value: Any, lane: Any, row: Any) -> None:
         meet(value, min(lanes, WARP))
         if warps > 1:
+            scratch = T.alloc_shared((rows, warps), "float32")
             if lane % WARP == 0:
                 scratch[row, lane // WARP] = value[0]
             T.sync_threads()

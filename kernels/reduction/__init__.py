@@ -1,11 +1,48 @@
-"""Functions along one dim: call specs and interfaces."""
+"""Functions along one dim: call specs, interfaces and implementations."""
 
 from tileops.kernels.reduction.cumsum import CumsumCall, CumsumInterface
+from tileops.kernels.reduction.cumsum_rows import CumsumShortKernel, CumsumSplitKernel, CumsumWalkKernel
 from tileops.kernels.reduction.softmax import SoftmaxCall, SoftmaxInterface
+from tileops.kernels.reduction.softmax_columns import SoftmaxColumnsKernel
+from tileops.kernels.reduction.softmax_rows import (
+    SoftmaxBlockKernel,
+    SoftmaxSharedKernel,
+    SoftmaxShortKernel,
+    SoftmaxWarpKernel,
+)
+from tileops.kernels.reduction.softmax_stream import SoftmaxStreamKernel
+
+SOFTMAX_IMPLEMENTATIONS: dict[str, type[SoftmaxInterface]] = {
+    "softmax_block": SoftmaxBlockKernel,
+    "softmax_columns": SoftmaxColumnsKernel,
+    "softmax_shared": SoftmaxSharedKernel,
+    "softmax_short": SoftmaxShortKernel,
+    "softmax_stream": SoftmaxStreamKernel,
+    "softmax_warp": SoftmaxWarpKernel,
+}
+"""The implementations of SoftmaxInterface by key."""
+
+CUMSUM_IMPLEMENTATIONS: dict[str, type[CumsumInterface]] = {
+    "cumsum_short": CumsumShortKernel,
+    "cumsum_split": CumsumSplitKernel,
+    "cumsum_walk": CumsumWalkKernel,
+}
+"""The implementations of CumsumInterface by key."""
 
 __all__ = [
+    "CUMSUM_IMPLEMENTATIONS",
+    "SOFTMAX_IMPLEMENTATIONS",
     "CumsumCall",
     "CumsumInterface",
+    "CumsumShortKernel",
+    "CumsumSplitKernel",
+    "CumsumWalkKernel",
+    "SoftmaxBlockKernel",
     "SoftmaxCall",
+    "SoftmaxColumnsKernel",
     "SoftmaxInterface",
+    "SoftmaxSharedKernel",
+    "SoftmaxShortKernel",
+    "SoftmaxStreamKernel",
+    "SoftmaxWarpKernel",
 ]

@@ -13,7 +13,7 @@ from typing import Any
 import tilelang.language as T  # noqa: N812  # the name that TileLang programs use
 
 from tileops.kernels.norm.form import NormForm
-from tileops.kernels.programs.lanes import combiner, warps_of
+from tileops.kernels.programs.lanes import combiner
 from tileops.kernels.rows import Share
 
 
@@ -55,9 +55,14 @@ def on_chip(form: NormForm, share: Share, added: bool) -> Any:
     accesses = length // width
     exact = accesses == lanes * turns
     count = T.dynamic("count")
-    matrix = T.Tensor((count, length), dtype)
-    vector = T.Tensor((length,), dtype) if form.weighted else matrix
-    combine, finish = combiner(lanes), finisher(form, share)
+
+    def matrix() -> Any:
+        return T.Tensor((count, length), dtype)
+
+    def vector() -> Any:
+        return T.Tensor((length,), dtype) if form.weighted else matrix()
+
+    combine, finish = combiner(lanes, share.rows), finisher(form, share)
 
     @T.macro
     def body(x: Any, residual: Any, weight: Any, y: Any) -> None:
@@ -70,7 +75,6 @@ def on_chip(form: NormForm, share: Share, added: bool) -> Any:
             wide_other = T.alloc_local((width,), "float32")
             total = T.alloc_local((1,), "float32")
             one = T.alloc_local((width,), dtype)
-            scratch = T.alloc_shared((rows, warps_of(lanes)), "float32")
             # Places past the last row repeat it and store nothing.
             row = T.min(block * rows + place, count - 1)
             valid = block * rows + place < count
@@ -102,7 +106,7 @@ def on_chip(form: NormForm, share: Share, added: bool) -> Any:
                             wide[i] = T.cast(kept[t, i], "float32")
                     for i in T.unroll(width):
                         total[0] = total[0] + wide[i] * wide[i]
-            combine(total, scratch, lane, place)
+            combine(total, lane, place)
             total[0] = T.rsqrt(total[0] / length + eps)
             if valid:
                 for t in T.unroll(turns):
@@ -115,13 +119,13 @@ def on_chip(form: NormForm, share: Share, added: bool) -> Any:
     if added:
 
         @T.prim_func
-        def main(x: matrix, residual: matrix, weight: vector, y: matrix):
+        def main(x: matrix(), residual: matrix(), weight: vector(), y: matrix()):
             body(x, residual, weight, y)
 
         return main
 
     @T.prim_func
-    def main(x: matrix, weight: vector, y: matrix):
+    def main(x: matrix(), weight: vector(), y: matrix()):
         body(x, x, weight, y)
 
     return main
@@ -135,9 +139,14 @@ def streaming(form: NormForm, share: Share, added: bool, blocks: int) -> Any:
     steps = -(-accesses // (lanes * turns))
     exact = accesses == steps * lanes * turns
     count = T.dynamic("count", "int64")
-    matrix = T.Tensor((count, length), dtype)
-    vector = T.Tensor((length,), dtype) if form.weighted else matrix
-    combine, finish = combiner(lanes), finisher(form, share)
+
+    def matrix() -> Any:
+        return T.Tensor((count, length), dtype)
+
+    def vector() -> Any:
+        return T.Tensor((length,), dtype) if form.weighted else matrix()
+
+    combine, finish = combiner(lanes, share.rows), finisher(form, share)
 
     @T.macro
     def body(x: Any, residual: Any, weight: Any, y: Any) -> None:
@@ -149,12 +158,11 @@ def streaming(form: NormForm, share: Share, added: bool, blocks: int) -> Any:
             wide_other = T.alloc_local((width,), "float32")
             total = T.alloc_local((1,), "float32")
             one = T.alloc_local((width,), dtype)
-            scratch = T.alloc_shared((1, warps_of(lanes)), "float32")
             first = T.cast(block, "int64")
             for turn in T.serial((count - first + blocks - 1) // blocks):
                 row = first + turn * blocks
                 total[0] = 0.0
-                for step in T.serial(steps):
+                for step in T.serial(T.int64(steps)):
                     for t in T.unroll(turns):
                         access = (step * turns + t) * lanes + lane
                         if exact or access < accesses:
@@ -181,9 +189,9 @@ def streaming(form: NormForm, share: Share, added: bool, blocks: int) -> Any:
                                     wide[i] = T.cast(one[i], "float32")
                             for i in T.unroll(width):
                                 total[0] = total[0] + wide[i] * wide[i]
-                combine(total, scratch, lane, 0)
+                combine(total, lane, 0)
                 total[0] = T.rsqrt(total[0] / length + eps)
-                for back in T.serial(steps):
+                for back in T.serial(T.int64(steps)):
                     step = steps - 1 - back
                     for t in T.unroll(turns):
                         access = (step * turns + t) * lanes + lane
@@ -201,13 +209,13 @@ def streaming(form: NormForm, share: Share, added: bool, blocks: int) -> Any:
     if added:
 
         @T.prim_func
-        def main(x: matrix, residual: matrix, weight: vector, y: matrix):
+        def main(x: matrix(), residual: matrix(), weight: vector(), y: matrix()):
             body(x, residual, weight, y)
 
         return main
 
     @T.prim_func
-    def main(x: matrix, weight: vector, y: matrix):
+    def main(x: matrix(), weight: vector(), y: matrix()):
         body(x, x, weight, y)
 
     return main

@@ -1,0 +1,59 @@
+"""Shares rows that lie side by side out among threads. No device code."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from tileops.kernels.rows import access_width, power_of_two
+
+WARP = 32
+KEPT = 16
+"""Accesses of a thread that stay on chip at most where several levels share a row."""
+DEEPEST = 32
+"""Levels at most."""
+
+COLUMN_LENGTH = KEPT * DEEPEST
+"""Elements of a row that its threads keep on chip, at most."""
+
+
+@frozen
+class ColumnShare:
+    """Describes a thread block: ``lanes`` threads side by side times ``depth`` levels along the rows."""
+
+    lanes: int
+    depth: int
+    turns: int
+    """Accesses of a thread in flight together; where rows stay on chip, all of them."""
+    width: int
+    """Rows side by side a thread: the elements of an access."""
+
+    def __str__(self) -> str:
+        return f"{self.lanes} x {self.depth} threads, {self.turns} accesses of {self.width}"
+
+
+def short_columns(length: int, inner: int, itemsize: int) -> ColumnShare:
+    """Returns a share that keeps rows on chip: a level alone where it can, else as many as KEPT accesses each need."""
+    width = access_width(inner, itemsize)
+    if length <= 2 * KEPT:
+        return ColumnShare(128, 1, length, width)
+    depth = min(DEEPEST, power_of_two(-(-length // KEPT)))
+    return ColumnShare(WARP if depth < DEEPEST else WARP // 2, depth, -(-length // depth), width)
+
+
+def long_columns(inner: int, itemsize: int) -> ColumnShare:
+    """Returns a share that walks rows of any length."""
+    return ColumnShare(WARP, 8, 4, access_width(inner, itemsize))
+
+
+def sample_columns(count: int, itemsize: int, sm_count: int) -> ColumnShare:
+    """Returns a share of ``count`` long columns: as many lanes as leave every SM a block, down to 32 bytes a row."""
+    width = access_width(count, itemsize)
+    lanes = 16
+    while lanes > 2 and -(-count // (width * lanes)) < sm_count:
+        lanes //= 2
+    return ColumnShare(lanes, 512 // lanes, 4, width)
+
+
+def walking_columns(inner: int, itemsize: int) -> ColumnShare:
+    """Returns a share that walks rows of any length with one thread's rows side by side and 32 levels."""
+    return ColumnShare(8, 32, 4, access_width(inner, itemsize))

@@ -1,0 +1,65 @@
+"""LayerNorm with rows on chip, each read once and written once: short rows, a warp a row, a block a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from tileops.kernels.limits import NARROW, ROWS, row_bytes
+from tileops.kernels.norm.layer_norm import LayerNormCall
+from tileops.kernels.norm.run_build import LayerNormLaunch, RunBuild
+from tileops.kernels.norm.runs import RunForm
+from tileops.kernels.rows import BLOCK_BYTES, SHORT_BYTES, WARP_BYTES, one_row, several_rows, short_rows
+from tileops.rules.archs import at_least
+from tileops.rules.declaration import Declaration
+
+
+class LayerNormShortKernel(LayerNormLaunch):
+    """Serves rows that a few threads share."""
+
+    declaration: ClassVar[Declaration] = Declaration(
+        devices={"cuda"},
+        supported_archs=at_least(80),
+        refusal=(row_bytes(SHORT_BYTES, "shared by less than a warp"), ROWS),
+        preferred_over={"layer_norm_warp"},
+    )
+
+    @classmethod
+    def entry_for(cls, call: LayerNormCall) -> tuple[RunBuild, Callable[[], LayerNormShortKernel]]:
+        """Returns the build identity of a call and the function that builds it."""
+        identity = RunBuild(RunForm.of_layer(call), short_rows(call.length, call.dtype.itemsize), call.arch)
+        return identity, lambda: cls(identity)
+
+
+class LayerNormWarpKernel(LayerNormLaunch):
+    """Serves rows that a warp keeps on chip."""
+
+    declaration: ClassVar[Declaration] = Declaration(
+        devices={"cuda"},
+        supported_archs=at_least(80),
+        refusal=(row_bytes(WARP_BYTES, "kept by a warp"), ROWS),
+        preferred_over={"layer_norm_block"},
+    )
+
+    @classmethod
+    def entry_for(cls, call: LayerNormCall) -> tuple[RunBuild, Callable[[], LayerNormWarpKernel]]:
+        """Returns the build identity of a call and the function that builds it."""
+        identity = RunBuild(RunForm.of_layer(call), several_rows(call.length, call.dtype.itemsize, 32), call.arch)
+        return identity, lambda: cls(identity)
+
+
+class LayerNormBlockKernel(LayerNormLaunch):
+    """Serves rows that a block keeps on chip."""
+
+    declaration: ClassVar[Declaration] = Declaration(
+        devices={"cuda"},
+        supported_archs=at_least(80),
+        refusal=(row_bytes(BLOCK_BYTES, "kept by a block"), NARROW, ROWS),
+    )
+
+    @classmethod
+    def entry_for(cls, call: LayerNormCall) -> tuple[RunBuild, Callable[[], LayerNormBlockKernel]]:
+        """Returns the build identity of a call and the function that builds it."""
+        share = one_row(call.length, call.dtype.itemsize, busy=call.rows >= 2 * call.sm_count)
+        identity = RunBuild(RunForm.of_layer(call), share, call.arch)
+        return identity, lambda: cls(identity)

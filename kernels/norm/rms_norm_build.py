@@ -1,0 +1,76 @@
+"""The build identity of RMSNorm and of fused add and RMSNorm, and how their kernels are called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from attrs import frozen
+
+from tileops.kernels.built import Built
+from tileops.kernels.norm.form import NormForm
+from tileops.kernels.norm.fused_add_rms_norm import FusedAddRMSNormInterface
+from tileops.kernels.norm.rms_norm import RMSNormInterface
+from tileops.kernels.rows import Share
+
+
+@frozen
+class RMSNormBuild:
+    """The build identity: rows are counted at each launch, all else is compiled in."""
+
+    form: NormForm
+    share: Share
+    arch: int
+    added: bool = False
+    blocks: int | None = None
+    """Blocks of the program that walks rows with 64-bit indices; None: rows stay on chip."""
+
+    @property
+    def index_bits(self) -> int:
+        """Returns the width of index arithmetic."""
+        return 64 if self.blocks else 32
+
+    def program(self) -> Any:
+        """Returns the device program."""
+        from tileops.kernels.norm.programs import rms_norm
+
+        if self.blocks:
+            return rms_norm.streaming(self.form, self.share, self.added, self.blocks)
+        return rms_norm.on_chip(self.form, self.share, self.added)
+
+    def __str__(self) -> str:
+        return f"{self.form}, {self.share}" + (", 64-bit indices" if self.blocks else "")
+
+
+class RMSNormLaunch(Built, RMSNormInterface):
+    """Stands above the implementations of RMSNorm."""
+
+    def __init__(self, identity: RMSNormBuild) -> None:
+        """Compiles the program of a build identity."""
+        super().__init__(identity)
+        self._length = identity.form.length
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        """Returns a new y of x's shape and dtype."""
+        y = torch.empty_like(x)
+        rows = x.view(-1, self._length)
+        self._launch(rows, rows if weight is None else weight.view(-1), y.view(-1, self._length))
+        return y
+
+
+class FusedAddRMSNormLaunch(Built, FusedAddRMSNormInterface):
+    """Stands above the implementations of fused add and RMSNorm."""
+
+    def __init__(self, identity: RMSNormBuild) -> None:
+        """Compiles the program of a build identity."""
+        super().__init__(identity)
+        self._length = identity.form.length
+
+    def forward(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        """Returns a new y of x's shape and dtype and writes residual."""
+        y = torch.empty_like(x)
+        length = self._length
+        rows = x.view(-1, length)
+        factor = rows if weight is None else weight.view(-1)
+        self._launch(rows, residual.view(-1, length), factor, y.view(-1, length))
+        return y

@@ -1,0 +1,26 @@
+"""rms_norm_stream: a block walks a row twice. The general one: it serves every call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from tileops.kernels.norm.form import NormForm
+from tileops.kernels.norm.rms_norm import RMSNormCall
+from tileops.kernels.norm.rms_norm_build import RMSNormBuild, RMSNormLaunch
+from tileops.kernels.rows import WALK, long_row
+from tileops.rules.archs import at_least
+from tileops.rules.declaration import Declaration
+
+
+class RMSNormStreamKernel(RMSNormLaunch):
+    """Serves rows of any length and number."""
+
+    declaration: ClassVar[Declaration] = Declaration(devices={"cuda"}, supported_archs=at_least(80), general=True)
+
+    @classmethod
+    def entry_for(cls, call: RMSNormCall) -> tuple[RMSNormBuild, Callable[[], RMSNormStreamKernel]]:
+        """Returns the build identity of a call and the function that builds it."""
+        share = long_row(call.length, call.dtype.itemsize)
+        identity = RMSNormBuild(NormForm.of(call), share, call.arch, blocks=WALK)
+        return identity, lambda: cls(identity)

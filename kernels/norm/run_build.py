@@ -1,0 +1,108 @@
+"""The build identity of LayerNorm, GroupNorm and BatchNorm in training, and how their kernels are called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from attrs import frozen
+
+from tileops.kernels.built import Built
+from tileops.kernels.norm.batch_norm import BatchNormTrainInterface
+from tileops.kernels.norm.group_norm import GroupNormInterface
+from tileops.kernels.norm.layer_norm import LayerNormInterface
+from tileops.kernels.norm.runs import RunForm
+from tileops.kernels.rows import WALK, Share
+
+
+@frozen
+class RunBuild:
+    """The build identity. What keeps a run on chip has its length compiled in."""
+
+    form: RunForm
+    share: Share
+    arch: int
+    parts: int = 1
+    """Blocks that share a run."""
+    walks: bool = False
+    """A block walks its runs, with 64-bit indices."""
+
+    @property
+    def index_bits(self) -> int:
+        """Returns the width of index arithmetic."""
+        return 64 if self.walks else 32
+
+    def program(self) -> Any:
+        """Returns the device program."""
+        from tileops.kernels.norm.programs import moments
+
+        if self.walks:
+            return moments.streaming(self.form, self.share, WALK)
+        if self.parts > 1:
+            return moments.shared(self.form, self.share, self.parts)
+        return moments.on_chip(self.form, self.share)
+
+    def __str__(self) -> str:
+        shared = f", {self.parts} blocks a run" if self.parts > 1 else ""
+        return f"{self.form}, {self.share}{shared}" + (", 64-bit indices" if self.walks else "")
+
+
+class RunLaunch(Built):
+    """Launches a program of runs over x [batch, runs, spatial]."""
+
+    identity: RunBuild
+
+    def launch(
+        self,
+        x: torch.Tensor,
+        shape: tuple[int, int, int],
+        running_mean: torch.Tensor | None,
+        running_var: torch.Tensor | None,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Returns a new y like x. ``shape``: x as batch, runs and spatial, one of them -1."""
+        y = torch.empty_like(x)
+        runs = x.view(shape)
+        # The program takes x again for what is not there, and does not look at it.
+        given = [runs if one is None else one.view(-1) for one in (running_mean, running_var, weight, bias)]
+        if self.identity.parts > 1:
+            count = runs.shape[1]
+            counters = x.new_empty((count + 1,), dtype=torch.int32)
+            partial = x.new_empty((count, self.identity.parts, 2), dtype=torch.float32)
+            self._launch(runs, *given, counters, partial, y.view(shape))
+        else:
+            self._launch(runs, *given, y.view(shape))
+        return y
+
+
+class LayerNormLaunch(RunLaunch, LayerNormInterface):
+    """Stands above the implementations of LayerNorm."""
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
+        """Returns a new y of x's shape and dtype."""
+        return self.launch(x, (1, -1, self.identity.form.spatial), None, None, weight, bias)
+
+
+class GroupNormLaunch(RunLaunch, GroupNormInterface):
+    """Stands above the implementations of GroupNorm."""
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
+        """Returns a new y of x's shape and dtype."""
+        return self.launch(x, (1, -1, self.identity.form.spatial), None, None, weight, bias)
+
+
+class BatchNormTrainLaunch(RunLaunch, BatchNormTrainInterface):
+    """Stands above the implementations of BatchNorm in training whose runs are channels."""
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        running_mean: torch.Tensor,
+        running_var: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Returns a new y of x's shape and dtype and writes the running statistics."""
+        form = self.identity.form
+        return self.launch(x, (-1, form.groups, form.spatial), running_mean, running_var, weight, bias)

@@ -1,0 +1,164 @@
+"""Cumulative sums: short rows, few long rows in parts, and the general one, which walks rows of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from attrs import frozen
+
+from tileops.kernels.built import Built
+from tileops.kernels.columns import ColumnShare, walking_columns
+from tileops.kernels.limits import ROWS, row_bytes
+from tileops.kernels.reduction.cumsum import CumsumCall, CumsumInterface
+from tileops.kernels.reduction.form import AlongForm
+from tileops.kernels.reduction.limits import APART
+from tileops.kernels.rows import WALK, WARP_BYTES, Share, long_row, short_rows
+from tileops.rules.archs import at_least
+from tileops.rules.declaration import Declaration, Refusal
+
+SPLIT_LENGTH = 1024
+"""Elements of a row below which parts of it are not worth a second read."""
+
+MOST_PARTS = 512
+"""Parts of a row at most: each reads the sums of those before it."""
+
+
+@frozen
+class CumsumBuild:
+    """The build identity: slices [length, inner] are counted at each launch."""
+
+    form: AlongForm
+    share: Share | ColumnShare
+    arch: int
+    steps: int = 0
+    """Slices of a part of a row; 0: rows are whole."""
+    walks: bool = False
+    """Blocks walk the rows, with 64-bit indices."""
+
+    @property
+    def index_bits(self) -> int:
+        """Returns the width of index arithmetic."""
+        return 64 if self.walks else 32
+
+    @property
+    def slice_length(self) -> int:
+        """Returns the elements of a row that a block reads at a time."""
+        if isinstance(self.share, ColumnShare):
+            return self.share.depth * self.share.turns
+        return self.share.lanes * self.share.turns * self.share.width
+
+    @property
+    def parts(self) -> int:
+        """Returns how many parts a row has."""
+        return -(-self.form.length // (self.slice_length * self.steps)) if self.steps else 1
+
+    def program(self) -> Any:
+        """Returns the device program."""
+        from tileops.kernels.reduction.programs import cumsum
+
+        if isinstance(self.share, ColumnShare):
+            if self.steps:
+                return cumsum.columns_split(self.form, self.share, self.steps)
+            return cumsum.columns(self.form, self.share, WALK)
+        if self.steps:
+            return cumsum.rows_split(self.form, self.share, self.steps)
+        return cumsum.rows(self.form, self.share, WALK if self.walks else None)
+
+    def __str__(self) -> str:
+        parts = f", {self.parts} parts" if self.steps else ""
+        return f"{self.form}, {self.share}{parts}" + (", 64-bit indices" if self.walks else "")
+
+
+class CumsumLaunch(Built, CumsumInterface):
+    """Stands above the implementations of the cumulative sum."""
+
+    def __init__(self, identity: CumsumBuild) -> None:
+        """Compiles the program of a build identity."""
+        super().__init__(identity)
+        form = identity.form
+        self._columns = isinstance(identity.share, ColumnShare)
+        self._shape = (-1, form.length, form.inner) if self._columns else (-1, form.length)
+        self._parts = identity.parts if identity.steps else 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Returns a new y of x's shape and dtype."""
+        y = torch.empty_like(x)
+        rows = x.view(self._shape)
+        if self._parts:
+            inner = (rows.shape[2],) if self._columns else ()
+            partial = x.new_empty((rows.shape[0], self._parts, *inner), dtype=torch.float32)
+            self._launch(rows, partial, y.view(self._shape))
+        else:
+            self._launch(rows, y.view(self._shape))
+        return y
+
+
+class CumsumShortKernel(CumsumLaunch):
+    """Serves contiguous rows that at most a warp reads at once."""
+
+    declaration: ClassVar[Declaration] = Declaration(
+        devices={"cuda"},
+        supported_archs=at_least(80),
+        refusal=(APART, row_bytes(WARP_BYTES, "read by a warp at once"), ROWS),
+    )
+
+    @classmethod
+    def entry_for(cls, call: CumsumCall) -> tuple[CumsumBuild, Callable[[], CumsumShortKernel]]:
+        """Returns the build identity of a call and the function that builds it."""
+        identity = CumsumBuild(AlongForm.of(call), short_rows(call.length, call.dtype.itemsize), call.arch)
+        return identity, lambda: cls(identity)
+
+
+class CumsumSplitKernel(CumsumLaunch):
+    """Serves few long rows: the parts of a row are summed first, then all of them run at once."""
+
+    declaration: ClassVar[Declaration] = Declaration(
+        devices={"cuda"},
+        supported_archs=at_least(80),
+        refusal=(
+            Refusal(
+                f"length * itemsize(dtype) <= {WARP_BYTES} or length < {SPLIT_LENGTH}",
+                "length={length}: parts of a row would have too little work",
+            ),
+            Refusal(
+                "outer * ceildiv(inner, 64) > 2 * sm_count",
+                "{outer} slices of {inner} rows keep {sm_count} SMs busy already",
+            ),
+            Refusal(
+                "max(length, inner) > 1073741824 or outer > 65535",
+                "counts in 32 bits, got length={length}, inner={inner}",
+            ),
+        ),
+    )
+
+    @classmethod
+    def entry_for(cls, call: CumsumCall) -> tuple[CumsumBuild, Callable[[], CumsumSplitKernel]]:
+        """Returns the build identity of a call and the function that builds it."""
+        form, itemsize = AlongForm.of(call), call.dtype.itemsize
+        share: Share | ColumnShare
+        if call.inner == 1:
+            share = long_row(call.length, itemsize, lanes=256)
+            groups = call.outer
+        else:
+            share = walking_columns(call.inner, itemsize)
+            groups = call.outer * -(-call.inner // (share.lanes * share.width))
+        slices = -(-call.length // CumsumBuild(form, share, call.arch, 1).slice_length)
+        wanted = max(1, min(MOST_PARTS, -(-4 * max(call.sm_count, 1) // groups)))
+        identity = CumsumBuild(form, share, call.arch, -(-slices // wanted))
+        return identity, lambda: cls(identity)
+
+
+class CumsumWalkKernel(CumsumLaunch):
+    """Serves rows of any length and number, contiguous or not. The general one."""
+
+    declaration: ClassVar[Declaration] = Declaration(devices={"cuda"}, supported_archs=at_least(80), general=True)
+
+    @classmethod
+    def entry_for(cls, call: CumsumCall) -> tuple[CumsumBuild, Callable[[], CumsumWalkKernel]]:
+        """Returns the build identity of a call and the function that builds it."""
+        itemsize = call.dtype.itemsize
+        share = long_row(call.length, itemsize) if call.inner == 1 else walking_columns(call.inner, itemsize)
+        identity = CumsumBuild(AlongForm.of(call), share, call.arch, walks=True)
+        return identity, lambda: cls(identity)

@@ -1,0 +1,1 @@
+"""Device programs in TileLang. Imported when an entry is built, not before."""

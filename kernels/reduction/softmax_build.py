@@ -1,0 +1,75 @@
+"""The build identity of softmax, and how its kernels are called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from attrs import frozen
+
+from tileops.kernels.built import Built
+from tileops.kernels.columns import ColumnShare
+from tileops.kernels.reduction.form import AlongForm
+from tileops.kernels.reduction.softmax import SoftmaxInterface
+from tileops.kernels.rows import WALK, Share
+
+
+@frozen
+class SoftmaxBuild:
+    """The build identity: slices [length, inner] are counted at each launch."""
+
+    form: AlongForm
+    share: Share | ColumnShare
+    arch: int
+    parts: int = 1
+    """Blocks that share a row."""
+    walks: bool = False
+    """Blocks walk the rows, with 64-bit indices."""
+
+    @property
+    def index_bits(self) -> int:
+        """Returns the width of index arithmetic."""
+        return 64 if self.walks else 32
+
+    def program(self) -> Any:
+        """Returns the device program."""
+        from tileops.kernels.reduction.programs import softmax, softmax_columns
+
+        if isinstance(self.share, ColumnShare):
+            if self.walks:
+                return softmax_columns.streaming(self.form, self.share, WALK)
+            return softmax_columns.on_chip(self.form, self.share)
+        if self.walks:
+            return softmax.streaming(self.form, self.share, WALK)
+        if self.parts > 1:
+            return softmax.shared(self.form, self.share, self.parts)
+        return softmax.on_chip(self.form, self.share)
+
+    def __str__(self) -> str:
+        shared = f", {self.parts} blocks a row" if self.parts > 1 else ""
+        return f"{self.form}, {self.share}{shared}" + (", 64-bit indices" if self.walks else "")
+
+
+class SoftmaxLaunch(Built, SoftmaxInterface):
+    """Stands above the implementations of softmax."""
+
+    def __init__(self, identity: SoftmaxBuild) -> None:
+        """Compiles the program of a build identity."""
+        super().__init__(identity)
+        form = identity.form
+        columns = isinstance(identity.share, ColumnShare)
+        self._shape = (-1, form.length, form.inner) if columns else (-1, form.length)
+        self._parts = identity.parts
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Returns a new y of x's shape and dtype."""
+        y = torch.empty_like(x)
+        rows = x.view(self._shape)
+        if self._parts > 1:
+            count = rows.shape[0]
+            counters = x.new_empty((count + 1,), dtype=torch.int32)
+            partial = x.new_empty((count, self._parts, 2), dtype=torch.float32)
+            self._launch(rows, counters, partial, y.view(self._shape))
+        else:
+            self._launch(rows, y.view(self._shape))
+        return y
