@@ -5,6 +5,7 @@ It reads in both directions: `Domain.values` are the facts as terms, `Domain.dec
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 from collections.abc import Iterable, Mapping
@@ -78,6 +79,12 @@ class Domain:
     def translator(self) -> Translator:
         """Return the translator of expressions over the facts."""
         return Translator(self.numbers, self.values, self.known)
+
+    def standing_on(self, device: Mapping[str, Value]) -> Domain:
+        """Return the same calls with some device facts replaced, to ask of two devices at once."""
+        other = copy.copy(self)
+        other.values = {**self.values, **device}
+        return other
 
     # -- conditions
 

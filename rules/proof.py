@@ -147,11 +147,14 @@ class Served:
 class Proof:
     """Asks about one table; what it asks can be asked by others too (coverage, dead implementations, differences)."""
 
-    def __init__(self, table: RuleTable, limit: int = LIMIT, over: Spaces | None = None) -> None:
+    def __init__(
+        self, table: RuleTable, limit: int = LIMIT, over: Spaces | None = None, domain: Domain | None = None
+    ) -> None:
+        """Prepare to ask about a table, over ``domain`` where given: another table's, or the calls of an op."""
         self.table = table
         self.keys = tuple(key for key in table.declarations if key not in table.faults)
         kinds = {kind for declaration in table.declarations.values() for kind in declaration.devices}
-        self.domain = Domain(table.request, kinds, over)
+        self.domain = Domain(table.request, kinds if over is None else over.keys(), over) if domain is None else domain
         self.prover = Prover(self.domain, limit)
         self._served: dict[str, Served] = {}
         self._boxes = {key: self._box(table.declarations[key]) for key in self.keys}
@@ -202,7 +205,7 @@ class Proof:
             for index, rule in enumerate(served.rules):
                 if rule.unsupported is not None:
                     answer = Answer("undecided", None, rule.unsupported)
-                    yield _undecided((key,), f"whether the rule {rule.text!r} can raise", answer)
+                    yield undecided((key,), f"whether the rule {rule.text!r} can raise", answer)
                 if rule.defined is True:
                     continue
                 condition = served.raises_at(index)
@@ -226,7 +229,7 @@ class Proof:
             )
             yield Finding("may raise", (key,), message, witness=answer.witness)
         elif answer.status == "undecided":
-            yield _undecided((key,), f"whether the rule {text!r} can raise", answer)
+            yield undecided((key,), f"whether the rule {text!r} can raise", answer)
 
     def _cause(self, key: str, call: CallSpec) -> str:
         try:
@@ -253,7 +256,7 @@ class Proof:
         try:
             found = self.prover.facts([*within, condition])
         except Unstatable as error:
-            yield _undecided(keys, f"whether {what} can raise", Answer("undecided", None, str(error)))
+            yield undecided(keys, f"whether {what} can raise", Answer("undecided", None, str(error)))
             return
         if found is not None:
             facts = ", ".join(f"{name}={value}" for name, value in found.items())
@@ -276,7 +279,7 @@ class Proof:
             if answer.witness is not None:
                 yield _ambiguous(a, b, answer.witness)
             elif answer.status == "undecided":
-                yield _undecided((a, b), f"whether {a} and {b} both serve a call with nothing above them", answer)
+                yield undecided((a, b), f"whether {a} and {b} both serve a call with nothing above them", answer)
 
     def goes_before(self, above: str, below: str) -> bool:
         """Tell whether precedence decides for ``above``; on a cycle neither goes before the other."""
@@ -288,9 +291,17 @@ class Proof:
         kinds = first.devices & second.devices
         if not kinds or a in self._never or b in self._never or box.disjoint(self._boxes[a], self._boxes[b]):
             return True
-        regions = [found for kind in kinds for found in self.domain.spaces[kind]]
+        regions = [found for kind in kinds for found in self.domain.spaces.get(kind, ())]
         shared = _both(first, second)
         return shared is not None and not overlap(regions, shared)
+
+    def maximal(self, key: str) -> Term:
+        """Return whether an implementation serves a call and nothing that serves it goes before."""
+        terms = self.domain.terms
+        above = [other for other in self.keys if self.goes_before(other, key)]
+        return terms.conjunction(
+            (self.served(key).serves, *(terms.negation(self.served(other).serves) for other in above))
+        )
 
     def overlap(self, a: str, b: str) -> Answer:
         """Return whether some call has both among its maximal implementations."""
@@ -310,7 +321,7 @@ class Proof:
             key = str(error.fields.get("key", ""))
             if key in (a, b) or key not in self.keys:
                 raise Unstatable(f"{key or 'the request'} raises on {call!r}") from error
-            return [negation(self._certain(key, call).raises)]
+            return [negation(self.certain(key, call).raises)]
         if a in trace.contenders and b in trace.contenders:
             return None
         for key in (a, b):
@@ -318,10 +329,10 @@ class Proof:
                 why = "its opaque refusal does" if self.served(key).opaque else "the solver's model does not hold"
                 raise Unstatable(f"{key} should serve {call!r}, and refuses it: {why}")
         above = [key for key in trace.serving if self.goes_before(key, a) or self.goes_before(key, b)]
-        return [negation(self._certain(key, call).serves) for key in above]
+        return [negation(self.certain(key, call).serves) for key in above]
 
-    def _certain(self, key: str, call: CallSpec) -> Served:
-        """Return what an implementation serves, where the terms say all of it."""
+    def certain(self, key: str, call: CallSpec) -> Served:
+        """Return what an implementation serves; raises Unstatable where the terms do not say all of it."""
         served = self.served(key)
         if served.opaque:
             raise Unstatable(f"{key} settles {call!r}, but whether it always does depends on its opaque refusal")
@@ -353,6 +364,7 @@ def _ambiguous(a: str, b: str, witness: CallSpec) -> Finding:
     return Finding("ambiguous", (a, b), message, witness=witness)
 
 
-def _undecided(keys: tuple[str, ...], what: str, answer: Answer) -> Finding:
+def undecided(keys: tuple[str, ...], what: str, answer: Answer) -> Finding:
+    """Return the finding about a question that the solver left open."""
     message = f"{what} is not decided: {answer.why}; docs/rules.md says how to rewrite such a rule"
     return Finding("undecided", keys, message, severity=WARNING)

@@ -24,6 +24,10 @@ KINDS = (
     "bad expression",
     "may raise",
     "ambiguous",
+    "gap",
+    "dead",
+    "arch regression",
+    "idle preference",
     "undecided",
 )
 

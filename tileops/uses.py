@@ -79,7 +79,8 @@ class Uses:
             sources[fact] = source
         if problems:
             raise DeclarationError("; ".join(problems), problems=tuple(problems))
-        return LinkedUse(name, self, _compile(self.when), {fact: _compile(text) for fact, text in sources.items()})
+        facts = {fact: _compile(text) for fact, text in sources.items()}
+        return LinkedUse(name, self, _compile(self.when), facts, sources)
 
 
 Read = Callable[[Mapping[str, Any]], Any]
@@ -87,12 +88,16 @@ Read = Callable[[Mapping[str, Any]], Any]
 
 @attrs.frozen
 class LinkedUse:
-    """Holds a use with its expressions compiled: functions of the values of one call."""
+    """Holds a use with its expressions compiled: functions of the values of one call.
+
+    ``sources`` are the expressions of ``facts``, those of the same name included, for the prover.
+    """
 
     name: str
     uses: Uses
     when: Read | None
     facts: Mapping[str, Read]
+    sources: Mapping[str, Expression]
 
     def applies(self, values: Mapping[str, Any]) -> bool:
         """Say whether a call with these values asks this interface."""

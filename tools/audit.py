@@ -11,6 +11,7 @@ import torch
 
 from tileops import backend, catalog
 from tileops.blueprint import SHIPPED
+from tileops.coverage import Gap
 from tileops.manifest import loader
 from tileops.manifest.workload import bind
 from tileops.rules.callspec import CallSpec
@@ -21,7 +22,7 @@ from tileops.rules.report import Finding
 from tileops.rules.table import RuleTable
 from tileops.rules.trace import plain_value
 from tileops.rules.verdicts import load, verdict_hash
-from tileops.tools import calls
+from tileops.tools import calls, proofs
 from tileops.tools.answer import answer
 from tileops.tools.catalogue import Asked, Known, known
 from tileops.tools.question import Place
@@ -123,7 +124,8 @@ def check_op(op: Known, counts: Counter[str], tables: list[RuleTable]) -> list[F
         counts["implementations"] += len(asked.table.declarations)
         counts["pairs"] += report.proved.pairs
         counts["queries"] += report.proved.queries
-        found += [_found(op, asked, finding) for finding in report.findings]
+        beyond = proofs.of_table(asked.table, counts)
+        found += [_found(op, asked, finding) for finding in (*report.findings, *beyond)]
         if asked.implementations and not report.findings and verdict_hash(asked.table) not in load(SHIPPED):
             message = f"{SHIPPED.name} lacks this table's verdict, so each import proves it: run tools.check --update"
             found.append(Found(op=op.name, interface=asked.name, kind="verdict", severity=WARNING, message=message))
@@ -138,8 +140,21 @@ def check_op(op: Known, counts: Counter[str], tables: list[RuleTable]) -> list[F
         for finding in op.findings
         if (finding.kind, finding.message) not in told
     ]
+    found += [_gap(op, gap) for gap in proofs.of_claims(op, counts)]
     found += _claims(op, counts)
     return found
+
+
+def _gap(op: Known, gap: Gap) -> Found:
+    call = gap.call
+    return Found(
+        op=op.name,
+        interface=gap.interface,
+        kind=UNDECIDED if gap.undecided else "gap",
+        message=gap.message,
+        call=None if call is None else proofs.plain_call(call),
+        command=None if call is None else proofs.command_of(op.entry, call),
+    )
 
 
 def _found(op: Known, asked: Asked, finding: Finding) -> Found:

@@ -14,11 +14,10 @@ from tileops.manifest.schema import Input
 from tileops.manifest.signature import Binding
 from tileops.manifest.workload import Case, bind
 from tileops.rules.callspec import CallSpec
-from tileops.rules.device import CUDA, NO_FACTS
 from tileops.rules.errors import DeclarationError, FactError, SignatureError, nearest
 from tileops.tools import words
 from tileops.tools.catalogue import Asked, Known
-from tileops.tools.question import Place, call_of, dtype_of, param_of, shape_of
+from tileops.tools.question import Place, call_of, device_options, dtype_of, param_of, shape_of
 from tileops.tools.usage import UsageError
 
 
@@ -129,10 +128,6 @@ def pose(known: Known, interface: str | None, binding: Binding, where: Place) ->
 
 def command_of(op: str, interface: Asked, call: CallSpec) -> str:
     """Return the command line that asks about ``call`` again, with every device fact said."""
-    facts = call.device_facts
-    options = [f"--device {call.device.type}"] if call.device.type != CUDA else []
-    if facts != NO_FACTS:
-        options += [f"--arch {facts.arch}", f"--sm-count {facts.sm_count}", f"--smem {facts.smem_budget}"]
-        options += [f"--calibration {shlex.quote(facts.calibration or 'none')}"]
+    options = device_options(call.device, call.device_facts)
     said = " ".join([shlex.quote(word) for word in call.text().split(" ")] + options)
     return f"python -m tools.explain {op} {said} --interface {interface.name} --target builtin"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,15 @@ def add_device_options(parser: Parser) -> None:
     parser.add_argument("--sm-count", type=int, help="number of SMs, in place of the reference board's")
     parser.add_argument("--smem", type=int, help="shared memory that one block may use, in bytes")
     parser.add_argument("--calibration", help="the board whose measurements apply, such as H200; or none")
+
+
+def device_options(device: torch.device, facts: DeviceFacts) -> list[str]:
+    """Return the options that say a device and every fact of it."""
+    options = [] if device.type == CUDA else [f"--device {device.type}"]
+    if facts != NO_FACTS:
+        options += [f"--arch {facts.arch}", f"--sm-count {facts.sm_count}", f"--smem {facts.smem_budget}"]
+        options += [f"--calibration {shlex.quote(facts.calibration or 'none')}"]
+    return options
 
 
 def place(options: argparse.Namespace) -> Place:
