@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from tileops.explain import OpTrace, explain
     from tileops.forced import use_kernel
     from tileops.op import Op
+    from tileops.tally import stats
     from tileops.uses import Uses
 
-__all__ = ["Op", "OpTrace", "Uses", "collecting", "explain", "op_class", "use_kernel"]
+__all__ = ["Op", "OpTrace", "Uses", "collecting", "explain", "op_class", "stats", "use_kernel"]
 
 _HOMES = {
     "Op": "op",
@@ -25,6 +26,7 @@ _HOMES = {
     "collecting": "catalog",
     "explain": "explain",
     "op_class": "catalog",
+    "stats": "tally",
     "use_kernel": "forced",
 }
 

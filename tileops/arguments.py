@@ -1,4 +1,8 @@
-"""What is checked of a call's arguments before the manifest's signature: that they are tensors an op can take."""
+"""What is checked of a call's arguments before the manifest's signature: that they are tensors an op can take.
+
+Tensor subclasses and tensors inside a torch.func transform pass here: the op's torch operator hands them to whoever
+gives them their meaning.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._C import _functorch
 from torch.autograd import forward_ad
 
 from tileops.rules.errors import SignatureError
 
-#: The classes a call may pass. Any other subclass of Tensor means something by its operations, and a kernel that
-#: reads its memory would skip that meaning without a word.
+#: The classes whose memory a kernel reads as it is. Any other subclass of Tensor means something by its operations:
+#: it goes through the op's torch operator, which shows the call to it.
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def check_arguments(op: str, names: Sequence[str], optional: Sequence[bool], values: Sequence[Any]) -> None:
-    """Raise unless each value is a plain strided tensor, or None where the input is optional.
+    """Raise unless each value is a strided tensor, or None where the input is optional, and none wants a gradient.
 
     Raises:
         SignatureError: names the op, the input, what it takes and what came.
@@ -58,13 +61,6 @@ def _problem(value: Any) -> str | None:
     """Say why a kernel cannot read ``value``'s memory as that of a plain tensor; None when it can."""
     if not isinstance(value, torch.Tensor):
         return f"{type(value).__name__}: {value!r:.80}"
-    if type(value) not in PLAIN:
-        return (
-            f"{type(value).__module__}.{type(value).__qualname__}, a tensor subclass; "
-            "pass plain tensors (x.as_subclass(torch.Tensor) where its memory is meant)"
-        )
-    if _functorch.is_functorch_wrapped_tensor(value):
-        return "a tensor inside a torch.func transform (vmap, grad, jvp), which the op does not take part in"
     if value.is_nested:
         return "a nested tensor; call the op for each of its parts"
     if value.layout is not torch.strided:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 import tileops.kernels
+from tileops import operator, tally
 from tileops.caller import CallInput, GeneratedCall, generate_call
 from tileops.manifest.record import OpEntry
+from tileops.rules.callspec import CallSpec
 from tileops.rules.dispatcher import Dispatcher, Entry, Slot
 from tileops.rules.errors import DeclarationError, nearest
 from tileops.rules.interface import (
@@ -34,6 +37,20 @@ if TYPE_CHECKING:
 SHIPPED = Path(tileops.kernels.__file__).with_name("verdicts.json")
 
 
+_DISPATCHERS: weakref.WeakSet[OpDispatcher] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Make the op layer usable in a forked child: the threads that held its locks do not exist there."""
+    tally.after_fork()
+    operator.after_fork()
+    for dispatcher in tuple(_DISPATCHERS):
+        dispatcher.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class OpDispatcher(Dispatcher):
     """Dispatches one op's in-tree calls; tells the op's instances to forget their plans when the tables change."""
 
@@ -44,6 +61,8 @@ class OpDispatcher(Dispatcher):
         self.plans = threading.RLock()
         self.instances: weakref.WeakSet[Op] = weakref.WeakSet()
         self._proven: set[Entry] = set()
+        self._ran: set[Entry] = set()
+        _DISPATCHERS.add(self)
 
     def add_kernel_type(self, key: str, cls: type[KernelInterface]) -> str:
         """Add an implementation to the interface that it inherits, proved first; return the interface's name.
@@ -77,11 +96,33 @@ class OpDispatcher(Dispatcher):
         """Forget every decision, entry and plan. Who holds an entry keeps it; later calls build anew."""
         super().clear()
         self._proven.clear()
+        self._ran.clear()
         self._changed()
 
-    def succeed(self, entry: Entry) -> None:
-        """Keep an entry for good: a call with it has succeeded."""
+    def succeed(self, entry: Entry, *, ran: bool = True) -> None:
+        """Keep an entry for good: a call with it has succeeded, or it was built ahead of calls (``ran`` false)."""
         self._proven.add(entry)
+        if ran:
+            self._ran.add(entry)
+
+    def awaits_tuning(self, interface: str, call: CallSpec, only: str | None) -> bool:
+        """Say whether the tuned entry of a call, which is built, has not run yet: it may tune on its first launch."""
+        entry = self.resolve(interface, call, tuned=True, only=only)
+        return hasattr(entry.kernel, "request_tune") and entry not in self._ran
+
+    def expect_tuning(self, kernels: Sequence[Any]) -> None:
+        """Note that these kernels were asked to tune, which they may put off to their next launch."""
+        asked = {id(kernel) for kernel in kernels}
+        self._ran = {entry for entry in self._ran if id(entry.kernel) not in asked}
+
+    def after_fork(self) -> None:
+        """Replace the locks in a forked child, and forget what another thread was building."""
+        self._lock = threading.Lock()
+        self._changing = threading.Lock()
+        self.plans = threading.RLock()
+        self._state.building.clear()
+        for op in tuple(self.instances):
+            op._kernels.after_fork()
 
     def fail(self, entry: Entry) -> None:
         """Forget an entry that no call has succeeded with, so that the next call builds it again."""
@@ -90,6 +131,11 @@ class OpDispatcher(Dispatcher):
                 return
             _forget(self._state.entries, entry)
             _forget(self._state.memo, entry)
+
+    def _build(self, wanted: Any, build: Any) -> Entry:
+        entry = super()._build(wanted, build)
+        tally.count_build(self.op or "", wanted.key)
+        return entry
 
     def _changed(self) -> None:
         with self.plans:
@@ -109,6 +155,18 @@ class Blueprint:
     dispatcher: OpDispatcher
     generated: GeneratedCall
     findings: tuple[Finding, ...]
+
+    def handed_back(self, params: Mapping[str, Any]) -> tuple[int | None, ...] | None:
+        """Return, per output of a call, which input it is handed back as, None for one that is made.
+
+        None in all where every output is made.
+        """
+        written = self.entry.checker.writes(params)
+        places = tuple(
+            self.inputs.index(output.same_as) if output.same_as in written else None
+            for output in self.entry.signature.outputs.values()
+        )
+        return None if all(place is None for place in places) else places
 
 
 def draw(

@@ -19,6 +19,8 @@ from tileops.forced import COUNT
 
 _CALL = """\
 def __call__(self, {parameters}):
+    if _tracing():
+        return self._call_traced({names})
     if {plain} and not _modes() and not _forced.blocks and _forward._current_level < 0 and not (({grads}) and _grad()):
         try:
             _plan = self._plans.get(({key}))
@@ -27,8 +29,21 @@ def __call__(self, {parameters}):
         if _plan is not None:
             _result = _plan.run({names})
             self._last = _plan
+            _plan.tally.calls += 1
             return _result
     return self._call_cold(({names},))
+"""
+
+# What the op's torch operator runs: the same for plain tensors that nobody watches, whatever brought them.
+_SERVE = """\
+def serve(self, {names}):
+    _plan = None if _forced.blocks else self._plans.get(({key}))
+    if _plan is None:
+        return self._call_here(({names},))
+    _result = _plan.run({names})
+    self._last = _plan
+    _plan.tally.calls += 1
+    return _result
 """
 
 _KEY = """\
@@ -48,9 +63,10 @@ class CallInput:
 
 @attrs.frozen
 class GeneratedCall:
-    """Holds an op's ``__call__`` and the function that gives the key of its tensors."""
+    """Holds an op's ``__call__``, what its torch operator runs, and the function that gives its tensors' key."""
 
     call: Callable[..., Any]
+    serve: Callable[..., Any]
     key_of: Callable[..., Hashable]
 
 
@@ -75,14 +91,15 @@ def generate_call(op: str, inputs: Sequence[CallInput]) -> GeneratedCall:
         "_forced": COUNT,
         "_forward": forward_ad,
         "_grad": torch.is_grad_enabled,
+        "_tracing": torch.compiler.is_dynamo_compiling,  # Dynamo reads it as True and leaves the rest alone
     }
-    source = _CALL.format(**fields) + "\n\n" + _KEY.format(**fields)
+    source = "\n\n".join(part.format(**fields) for part in (_CALL, _SERVE, _KEY))
     filename = f"<tileops {op}.__call__>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     exec(compile(source, filename, "exec"), scope)
     call = scope["__call__"]
     call.__qualname__ = f"{op}.__call__"
-    return GeneratedCall(call, scope["key_of"])
+    return GeneratedCall(call, scope["serve"], scope["key_of"])
 
 
 def _parameters(inputs: Sequence[CallInput]) -> str:

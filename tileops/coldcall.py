@@ -15,7 +15,7 @@ import attrs
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tileops import backend
+from tileops import backend, capture, decisions
 from tileops.arguments import check_arguments
 from tileops.forced import named_kernel
 from tileops.launch import Copy, copies_for, launcher
@@ -33,8 +33,11 @@ from tileops.rules.errors import (
     SignatureError,
 )
 from tileops.rules.interface import KernelInterface
+from tileops.rules.trace import plain_value
+from tileops.tally import FORWARD, NOTHING, SHAPES, count_build, on_target, tally
 from tileops.tuning import request_tune
 from tileops.uses import LinkedUse
+from tileops.written import check_written, writing
 
 if TYPE_CHECKING:
     from tileops.manifest.signature import Binding, OutputSpec
@@ -46,13 +49,17 @@ class Prepared:
     """Holds a plan that has not run yet.
 
     ``first`` runs it the first time where that time differs: an in-tree kernel's result is checked once a plan.
-    ``held`` is the target kernel, ``entry`` the in-tree one, to keep or to drop afterwards.
+    ``held`` is the target kernel, ``entry`` the in-tree one, to keep or to drop afterwards. ``served_by`` is the
+    implementation's name in the statistics, ``why`` tells of the decision; ``built``: a kernel was built for it.
     """
 
     plan: Plan
+    served_by: str
+    why: Callable[[], str]
     first: Callable[..., Any] | None = None
     held: tuple[MemoKey, Held] | None = None
     entry: Entry | None = None
+    built: bool = False
 
 
 class ColdCall:
@@ -71,39 +78,52 @@ class ColdCall:
         op, dispatcher = self.op, self.blueprint.dispatcher
         generation, tuned = dispatcher.generation, op._tuned
         self.check()
-        key = self.blueprint.generated.key_of(*self.tensors)
-        if self.only is not None:
-            key = (key, self.only)  # a plan of its own: the unforced calls of the key keep theirs
-        with _outside_modes():
+        key = self.key()
+        with outside_modes():
             plan = op._plans.get(key)
             if plan is not None:
                 result = plan.run(*self.tensors)
                 op._last = plan
+                plan.tally.calls += 1
                 return result
             binding = self.bind()
-            device = binding.device
-            settlement = op._settled.get(device) or backend.settle(self.name, device, op.target)
+            settlement = self.settle(binding.device)
             prepared = self.prepare(binding, settlement)
             try:
                 result = (prepared.first or prepared.plan.run)(*self.tensors)
             except BaseException:
                 self.drop(prepared)
                 raise
-        self.keep(prepared)
-        with dispatcher.plans:
-            agreed = op._settled.setdefault(device, settlement)
-            current = (dispatcher.generation, op._tuned, agreed.target)
-            if current == (generation, tuned, settlement.target):
-                op._plans.keep(key, prepared.plan)
+        self.keep(prepared, ran=True)
+        self.keep_plan(prepared, key, settlement, (generation, tuned))
+        decisions.tell(prepared.plan.facts, prepared.served_by, prepared.why)
         op._last = prepared.plan
+        prepared.plan.tally.calls += 1
         return result
 
-    def keep(self, prepared: Prepared) -> None:
-        """Keep the kernel of a call that succeeded."""
+    def key(self) -> Any:
+        """Return the key of the call's plan."""
+        key = self.blueprint.generated.key_of(*self.tensors)
+        return key if self.only is None else (key, self.only)  # the unforced calls of the key keep a plan of their own
+
+    def settle(self, device: torch.device) -> backend.Settlement:
+        """Say who serves the call: what an earlier call on the device settled, or else the target stage."""
+        return self.op._settled.get(device) or backend.settle(self.name, device, self.op.target)
+
+    def keep_plan(self, prepared: Prepared, key: Any, settlement: backend.Settlement, before: tuple[int, bool]) -> None:
+        """Keep the settlement, and the plan unless what it was made from has changed meanwhile."""
+        op, dispatcher = self.op, self.blueprint.dispatcher
+        with dispatcher.plans:
+            agreed = op._settled.setdefault(prepared.plan.facts.device, settlement)
+            if (dispatcher.generation, op._tuned, agreed.target) == (*before, settlement.target):
+                op._plans.keep(key, prepared.plan)
+
+    def keep(self, prepared: Prepared, *, ran: bool) -> None:
+        """Keep the kernel of a call that succeeded, or that is built ahead of calls and has not run."""
         if prepared.held is not None:
-            self.op._kernels.succeed(*prepared.held)
+            self.op._kernels.succeed(*prepared.held, ran=ran)
         if prepared.entry is not None:
-            self.blueprint.dispatcher.succeed(prepared.entry)
+            self.blueprint.dispatcher.succeed(prepared.entry, ran=ran)
 
     def drop(self, prepared: Prepared) -> None:
         """Drop the kernel of a call that failed, unless another call has succeeded with it."""
@@ -127,32 +147,45 @@ class ColdCall:
         """Find who serves the call and make its plan."""
         if settlement.target is not backend.BUILTIN:
             self.check_not_named(settlement)
-            return self.on_target(binding, settlement.target)
+            return self.on_target(binding, settlement, settlement.target)
         return self.in_tree(binding)
 
-    def on_target(self, binding: Binding, target: str) -> Prepared:
+    def on_target(self, binding: Binding, settlement: backend.Settlement, target: str) -> Prepared:
         """Make the plan of a call that a target serves: its kernel from the memo, built on a miss."""
         device = binding.device
         builder = backend.builder_for(self.name, target, device)
         if binding.empty:
             return self.empty(binding, target)
+        self.check_written()
         specs = tuple(
             None if tensor is None else backend.TensorSpec(tensor.device, tensor.dtype, tuple(tensor.shape))
             for tensor in self.tensors
         )
         key = (target, device, *(None if spec is None else (spec.dtype, spec.shape) for spec in specs))
-        held = self.op._kernels.obtain(key, lambda: self.build(builder, specs, device, target))
+        if capture.is_capturing(device):
+            kernels = self.op._kernels
+            self.check_ready(kernels.is_ready(key, tuned=self.op._tuned), kernels.has(key))
+        built: list[bool] = []
+
+        def build() -> Any:
+            built.append(True)
+            return self.build(builder, specs, device, target)
+
+        held = self.op._kernels.obtain(key, build)
         kernel = held.kernel
         assert kernel is not None, "obtain returns what is built"
         copies = self.copies(aligned=False)
         check = self.result_check(f"of target {target!r}", binding)
-        run = self.handing_back(launcher(kernel, copies, device, check), binding)
-        return Prepared(self.plan(run, kernel, binding, target, copies), held=(key, held))
+        run = self.launched(kernel, copies, device, check)
+        name = on_target(target)
+        plan = self.plan(run, kernel, binding, target, name, copies)
+        return Prepared(plan, name, lambda: settlement.text, held=(key, held), built=bool(built))
 
     def build(self, builder: Callable[..., Any], specs: Sequence[Any], device: torch.device, target: str) -> Any:
         """Call a target's builder with the device current."""
         with device_current(device):
             kernel = builder(*specs, **copy.deepcopy(self.op._params))
+        count_build(self.name, on_target(target))
         if not callable(kernel):
             raise BackendError(
                 f"{self.name}: the kernel builder of target {target!r} has to return something callable, "
@@ -167,32 +200,56 @@ class ColdCall:
     def in_tree(self, binding: Binding) -> Prepared:
         """Make the plan of a call that an in-tree implementation serves."""
         device = binding.device
+        if device.type == "meta" and not self.is_available(device):
+            return self.shapes(binding)
         self.check_available(device)
         if binding.empty:
             return self.empty(binding, backend.BUILTIN)
+        self.check_written()
         copies = self.copies(aligned=True)
-        served_by: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
         entry: Entry | None = None
+        built = False
+        why: Callable[[], str] = str
         if hasattr(self.op, "forward"):
-            kernel, name = self.op.forward, "of its forward"
+            kernel, checked, name = self.op.forward, "of its forward", FORWARD
         else:
             use = self.use(binding)
             call = use.call_spec(device, binding.values)
+            built = not self.blueprint.dispatcher.built(use.name, call, tuned=self.op._tuned, only=self.only)
             entry = self.resolve(use, call)
-            kernel, name = entry.kernel, repr(entry.key)
+            kernel, checked, name = entry.kernel, repr(entry.key), entry.key
             if self.op._tuned and not hasattr(kernel, "request_tune"):
                 request_tune(self.op, kernel, device)  # the dispatcher asks those that have it
-            served_by = {"interface": use.name, "call": call, "key": entry.key}
-        check = self.result_check(name, binding)
-        first = self.handing_back(launcher(kernel, copies, device, check), binding)
-        run = self.handing_back(launcher(kernel, copies, device, None), binding)
-        return Prepared(self.plan(run, kernel, binding, backend.BUILTIN, copies, **served_by), first, entry=entry)
+            facts = {"interface": use.name, "call": call, "key": entry.key}
+            table = self.blueprint.dispatcher.tables[use.name]
+            why = decisions.reasons(table, call, self.only)
+        first = self.launched(kernel, copies, device, self.result_check(checked, binding))
+        run = self.launched(kernel, copies, device, None)
+        plan = self.plan(run, kernel, binding, backend.BUILTIN, name, copies, **facts)
+        return Prepared(plan, name, why, first, entry=entry, built=built)
+
+    def launched(
+        self, kernel: Any, copies: Sequence[Copy], device: torch.device, check: ResultCheck | None
+    ) -> Callable[..., Any]:
+        """Return the function that runs ``kernel`` on the tensors of a call, and returns what the op returns."""
+        run = launcher(kernel, copies, device, check)
+        written = self.written()
+        if written:
+            run = writing(run, self.name, self.blueprint.inputs, self.tensors, written)
+        return self.handing_back(run)
 
     def resolve(self, use: LinkedUse, call: CallSpec) -> Entry:
         """Ask the dispatcher for the entry; word its errors with the op's name and targets."""
         self.check_named(use)
+        dispatcher, tuned = self.blueprint.dispatcher, self.op._tuned
         try:
-            return self.blueprint.dispatcher.resolve(use.name, call, tuned=self.op._tuned, only=self.only)
+            if capture.is_capturing(call.device):
+                built = dispatcher.built(use.name, call, tuned=tuned, only=self.only)
+                self.check_ready(
+                    built and not (tuned and dispatcher.awaits_tuning(use.name, call, only=self.only)), built
+                )
+            return dispatcher.resolve(use.name, call, tuned=tuned, only=self.only)
         except (OpNotAvailableError, AmbiguousDispatchError) as error:
             trace = getattr(error, "trace", None)
             if trace is None:
@@ -214,11 +271,44 @@ class ColdCall:
         """Return the op's in-tree implementations by key."""
         return self.blueprint.dispatcher.implementations()
 
+    def is_available(self, device: torch.device) -> bool:
+        """Say whether some implementation of the op can run on devices of this kind."""
+        kind = device_kind(device)
+        return any(kind in cls.declaration.devices for cls in self.implementations().values())
+
     def check_available(self, device: torch.device) -> None:
         """Raise unless some implementation of the op can run on devices of this kind."""
-        kind = device_kind(device)
-        if not any(kind in cls.declaration.devices for cls in self.implementations().values()):
+        if not self.is_available(device):
             raise backend.in_tree_error(self.name, device)
+
+    def check_ready(self, ready: bool, built: bool) -> None:
+        """Raise, as a CUDA graph is being captured, unless the kernel of the call is ready to launch."""
+        if not ready:
+            what = "would be the first since its kernel was asked to tune" if built else "would build its kernel"
+            specs = ", ".join(_spec_text(name, tensor, self.keyword_only(name)) for name, tensor in self.given())
+            raise capture.cold_error(self.name, repr(self.op), self.text(), specs, what)
+
+    def text(self) -> str:
+        """Write the call's tensors and the op's params in one line."""
+        params = [f"{name}={plain_value(value)}" for name, value in self.op._params.items()]
+        return " ".join([*(_told(name, tensor) for name, tensor in self.given()), *params])
+
+    def keyword_only(self, name: str) -> bool:
+        """Say whether an input is passed by name."""
+        return self.blueprint.entry.signature.inputs[name].keyword_only
+
+    def given(self) -> list[tuple[str, Any]]:
+        """Return the call's tensors with the names of their inputs."""
+        return list(zip(self.blueprint.inputs, self.tensors, strict=True))
+
+    def written(self) -> tuple[int, ...]:
+        """Return the places of the inputs that the call writes."""
+        names = self.blueprint.entry.checker.writes(self.op._params)
+        return tuple(self.blueprint.inputs.index(name) for name in names)
+
+    def check_written(self) -> None:
+        """Raise for an input that cannot be written in place."""
+        check_written(self.name, self.blueprint.inputs, self.tensors, self.written())
 
     def check_named(self, use: LinkedUse) -> None:
         """Raise when ``use_kernel`` names an implementation of another interface than the one the call asks."""
@@ -262,7 +352,17 @@ class ColdCall:
             ]
             return None if not made else made[0] if len(made) == 1 else tuple(made)
 
-        return Prepared(self.plan(self.handing_back(run, binding), None, binding, target))
+        return Prepared(self.plan(self.handing_back(run), None, binding, target, NOTHING), NOTHING, str)
+
+    def shapes(self, binding: Binding) -> Prepared:
+        """Make the plan of a call on meta tensors that no kernel serves: as torch's own ops, it infers shapes."""
+        outputs, device = self.outputs(binding), binding.device
+
+        def run(*_: torch.Tensor | None) -> Any:
+            made = [torch.empty(output.shape, dtype=output.dtype, device=device) for output in outputs]
+            return None if not made else made[0] if len(made) == 1 else tuple(made)
+
+        return Prepared(self.plan(self.handing_back(run), None, binding, backend.BUILTIN, SHAPES), SHAPES, str)
 
     def outputs(self, binding: Binding) -> tuple[OutputSpec, ...]:
         """Return the outputs that a kernel makes: those that are not a written input handed back."""
@@ -273,18 +373,14 @@ class ColdCall:
         present = tuple(tensor is not None for tensor in self.tensors)
         return ResultCheck(self.name, kernel, binding.device, self.outputs(binding), present)
 
-    def handing_back(self, run: Callable[..., Any], binding: Binding) -> Callable[..., Any]:
+    def handing_back(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``run``, extended to hand back the written inputs that the manifest lists among the outputs."""
-        outputs = self.blueprint.entry.checker.outputs(binding)
-        if all(output.same_as is None for output in outputs):
+        places = self.op._handed_back
+        if places is None:
             return run
-        places = [None if output.same_as is None else self.blueprint.inputs.index(output.same_as) for output in outputs]
 
         def run_and_hand_back(*tensors: torch.Tensor | None) -> Any:
-            result = run(*tensors)
-            made = iter(() if result is None else result if isinstance(result, tuple) else (result,))
-            given = tuple(next(made) if place is None else tensors[place] for place in places)
-            return given[0] if len(given) == 1 else given
+            return hand_back(places, run(*tensors), tensors)
 
         return run_and_hand_back
 
@@ -306,6 +402,7 @@ class ColdCall:
         kernel: Any,
         binding: Binding,
         target: Any,
+        name: str,
         copies: Sequence[Copy] = (),
         **served_by: Any,
     ) -> Plan:
@@ -319,9 +416,36 @@ class ColdCall:
             copies=tuple(copy.why for copy in copies if copy.why is not None),
             **served_by,
         )
-        return Plan(run, kernel, facts, binding)
+        return Plan(run, kernel, facts, binding, tally(self.name, name))
 
 
-def _outside_modes() -> AbstractContextManager[Any]:
+def call_of(op: Op, tensors: tuple[Any, ...]) -> ColdCall:
+    """Return the cold call of ``op`` with these tensors: an op may have a kind of its own."""
+    return op._cold_call(tensors)
+
+
+def hand_back(places: tuple[int | None, ...] | None, made: Any, tensors: Sequence[Any]) -> Any:
+    """Return a call's outputs: those that were made, and the caller's own tensors at ``places`` among its inputs."""
+    if places is None:
+        return made
+    fresh = list(made) if isinstance(made, (tuple, list)) else [] if made is None else [made]
+    given = tuple([fresh.pop(0) if place is None else tensors[place] for place in places])
+    return given[0] if len(given) == 1 else given
+
+
+def _told(name: str, tensor: Any) -> str:
+    if tensor is None:
+        return f"{name}=none"
+    return f"{name}={'x'.join(map(str, tensor.shape)) or 'scalar'} {plain_value(tensor.dtype)} {tensor.device}"
+
+
+def _spec_text(name: str, tensor: Any, keyword_only: bool) -> str:
+    spec = "None"
+    if tensor is not None:
+        spec = f"TensorSpec(torch.device({str(tensor.device)!r}), {tensor.dtype}, {tuple(tensor.shape)})"
+    return f"{name}={spec}" if keyword_only else spec
+
+
+def outside_modes() -> AbstractContextManager[Any]:
     """Leave the dispatch modes that are in force: a kernel's memory writes are none of the operations they watch."""
     return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()

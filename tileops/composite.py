@@ -9,8 +9,9 @@ import attrs
 import torch
 
 from tileops import backend, catalog
-from tileops.coldcall import ColdCall, Prepared
+from tileops.coldcall import ColdCall, Prepared, call_of
 from tileops.forced import named_kernel
+from tileops.launch import Described
 from tileops.manifest.composition import follow
 from tileops.manifest.record import OpEntry
 from tileops.manifest.signature import Binding
@@ -18,6 +19,7 @@ from tileops.memo import MemoKey
 from tileops.op import Op
 from tileops.plan import Plan
 from tileops.rules.errors import DeclarationError, OpNotAvailableError
+from tileops.tally import PARTS
 
 
 @attrs.frozen
@@ -76,6 +78,8 @@ class CompositeOp(Op, base=True):
             for name in step.outputs:
                 places[name] = len(places)
         self._parts = tuple(parts)
+        items = enumerate(entry.signature.inputs.values())
+        self._placed = tuple(place for place, item in items if item.device is None)
         self._results = tuple(places[name] for name in entry.signature.outputs)
 
     @property
@@ -108,8 +112,30 @@ class CompositeOp(Op, base=True):
         configs = (super().kernel_config(), *(part.op.kernel_config() for part in self._parts))
         return next((config for config in configs if config), {})
 
-    def _call_cold(self, tensors: tuple[Any, ...]) -> Any:
-        return CompositeCall(self, tensors).run()
+    def _cold_call(self, tensors: tuple[Any, ...]) -> ColdCall:
+        return CompositeCall(self, tensors)
+
+    def _call_watched(self, tensors: tuple[Any, ...]) -> Any:
+        device = self._device_of(tensors)
+        return super()._call_watched(tensors) if self._is_whole_on(device) else self.compose(*tensors)
+
+    def _call_traced(self, *tensors: Any) -> Any:
+        if self._is_whole_on(self._device_of(tensors)):
+            return super()._call_traced(*tensors)
+        return self.compose(*tensors)
+
+    def _device_of(self, tensors: tuple[Any, ...]) -> torch.device:
+        """Return the device of a call: that of the first tensor that is not declared to be on the CPU."""
+        device: torch.device = next(tensors[place].device for place in self._placed if tensors[place] is not None)
+        return device
+
+    def _is_whole_on(self, device: torch.device) -> bool:
+        """Say whether calls on ``device`` run as one kernel of a target."""
+        settlement = self._settled.get(device) or backend.settle(type(self).__name__, device, self.target)
+        return self.serves_whole(settlement.target)
+
+    # Dynamo asks it while it traces, and takes the answer for a constant: the target stage is no code to trace.
+    _is_whole_on._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 class CompositeCall(ColdCall):
@@ -130,7 +156,8 @@ class CompositeCall(ColdCall):
         if self.op.serves_whole(settlement.target):
             return super().prepare(binding, settlement)
         self._before = [(part, _State.of(part)) for part in self.op.parts]
-        return Prepared(self.plan(self.op.compose, None, binding, settlement.target))
+        plan = self.plan(self.op.compose, None, binding, settlement.target, PARTS)
+        return Prepared(plan, PARTS, lambda: settlement.text)
 
     def drop(self, prepared: Prepared) -> None:
         """Leave the parts as the failed call found them."""
@@ -158,32 +185,13 @@ class CompositeCall(ColdCall):
         for part, step in zip(self.op.parts, follow(entry, binding, entries.__getitem__), strict=True):
             inputs = type(part).entry.signature.inputs
             given = tuple(values[step.step.inputs[name]] if name in step.step.inputs else None for name in inputs)
-            calls.append(CompositeCall(part, given) if isinstance(part, CompositeOp) else ColdCall(part, given))
+            calls.append(call_of(part, given))
             for name, made in zip(step.step.outputs, step.entry.checker.outputs(step.binding), strict=True):
                 written = made.same_as and step.step.inputs[made.same_as]
-                values[name] = values[written] if written else Intermediate(binding.device, made.dtype, made.shape)
+                values[name] = (
+                    values[written] if written else Described(binding.device, made.dtype, torch.Size(made.shape))
+                )
         return calls
-
-
-@attrs.frozen
-class Intermediate:
-    """Describes a tensor between two parts as an explanation reads it: fresh, so contiguous and aligned."""
-
-    device: torch.device
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-
-    def is_contiguous(self) -> bool:
-        """Say yes."""
-        return True
-
-    def stride(self) -> tuple[int, ...]:
-        """Return the strides of a contiguous tensor, in elements."""
-        return torch.empty(self.shape, device="meta").stride()
-
-    def data_ptr(self) -> int:
-        """Return an aligned address."""
-        return 0
 
 
 @attrs.frozen

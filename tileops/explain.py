@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import torch
 
 from tileops import backend
-from tileops.coldcall import ColdCall
-from tileops.composite import CompositeCall, CompositeOp
+from tileops.coldcall import ColdCall, call_of
+from tileops.composite import CompositeCall
+from tileops.operator import is_special
 from tileops.rules.callspec import CallSpec
-from tileops.rules.errors import BackendError
+from tileops.rules.errors import BackendError, SignatureError
 from tileops.rules.interface import KernelInterface
 from tileops.rules.trace import Row, Trace, layout, plain_value
 
@@ -113,14 +116,20 @@ def explain(op: Op, *tensors: torch.Tensor | None, **named: torch.Tensor | None)
         UnknownTargetError, AmbiguousTargetError: the target stage has no answer.
     """
     given = type(op).entry.checker.bind_inputs(tensors, named)
-    call = CompositeCall(op, given) if isinstance(op, CompositeOp) else ColdCall(op, given)
+    call = call_of(op, given)
     call.check()
+    if any(is_special(tensor) for tensor in given if tensor is not None):
+        raise SignatureError(
+            f"{call.name}: explain reads where tensors lie in memory, so it takes plain ones: pass "
+            "torch.empty(shape, dtype=..., device=...) in place of a subclass, a fake tensor or a traced one",
+            op=call.name,
+        )
     return _explained(call)
 
 
 def _explained(call: ColdCall) -> OpTrace:
     op, binding = call.op, call.bind()
-    settlement = op._settled.get(binding.device) or backend.settle(call.name, binding.device, op.target)
+    settlement = call.settle(binding.device)
     about: dict[str, Any] = {
         "op": call.name,
         "device": binding.device,
@@ -188,3 +197,13 @@ def _on_target(call: ColdCall, settlement: backend.Settlement) -> dict[str, Any]
     except BackendError as error:
         return {"error": error, "copies": copies}
     return {"remark": f"target {target} serves the whole op, with a kernel that it chooses itself", "copies": copies}
+
+
+class _Callable(ModuleType):
+    """Is this module, which can be called: importing it puts it where ``tileops.explain`` is the function."""
+
+    def __call__(self, op: Op, *tensors: torch.Tensor | None, **named: torch.Tensor | None) -> OpTrace:
+        return explain(op, *tensors, **named)
+
+
+sys.modules[__name__].__class__ = _Callable

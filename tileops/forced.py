@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 
+import torch
+
 from tileops.rules.errors import OpNotAvailableError, nearest
 
 _NAMED: ContextVar[Mapping[str, str]] = ContextVar("tileops.use_kernel", default=MappingProxyType({}))
@@ -52,9 +54,17 @@ def use_kernel(op_name: str, key: str) -> Iterator[None]:
         op_name: the op's class name, such as ``"GemmFwdOp"``.
         key: a key of the op's ``kernel_types``, or of one registered later.
 
+    The block goes around calls of what ``torch.compile`` made, never inside: what it compiled serves any context.
+
     Raises:
         OpNotAvailableError: there is no such op, or it has no such implementation; names the nearest.
+        RuntimeError: opened inside a compiled region.
     """
+    if torch.compiler.is_compiling():
+        raise RuntimeError(  # no class of ours: Dynamo makes it, and quotes it
+            "use_kernel was opened inside a compiled region, which would not see it close: open it around the call "
+            "of the compiled function"
+        )
     from tileops.catalog import op_class
 
     keys = op_class(op_name).implementations()

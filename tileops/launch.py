@@ -33,6 +33,27 @@ class Copy:
     back: bool = False
 
 
+@attrs.frozen
+class Described:
+    """Describes a tensor that a call will bring, as a cold call reads it: fresh, so contiguous and aligned."""
+
+    device: torch.device
+    dtype: torch.dtype
+    shape: torch.Size
+
+    def is_contiguous(self) -> bool:
+        """Say yes."""
+        return True
+
+    def stride(self) -> tuple[int, ...]:
+        """Return the strides of a contiguous tensor, in elements."""
+        return packed_strides(self.shape)
+
+    def data_ptr(self) -> int:
+        """Return an aligned address."""
+        return 0
+
+
 def copies_for(
     tensors: Sequence[torch.Tensor | None],
     names: Sequence[str],

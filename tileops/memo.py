@@ -11,9 +11,13 @@ MemoKey: TypeAlias = tuple[Any, ...]
 
 
 class Held:
-    """Holds one target kernel: while it is built, after it, and whether a call with it has succeeded."""
+    """Holds one target kernel: while it is built, and after it.
 
-    __slots__ = ("error", "kernel", "lock", "proven")
+    ``proven``: it stays, as a call with it has succeeded or it was built ahead of calls. ``ran``: a call with it has
+    succeeded since it was last asked to tune.
+    """
+
+    __slots__ = ("error", "kernel", "lock", "proven", "ran")
 
     def __init__(self) -> None:
         """Start unbuilt."""
@@ -21,6 +25,7 @@ class Held:
         self.kernel: Callable[..., Any] | None = None
         self.error: BaseException | None = None
         self.proven = False
+        self.ran = False
 
 
 class KernelMemo:
@@ -51,12 +56,35 @@ class KernelMemo:
                     raise
         return held
 
-    def succeed(self, key: MemoKey, held: Held) -> None:
-        """Keep a kernel for good: a call with it has succeeded."""
-        if not held.proven:
-            with self._lock:
-                held.proven = True
-                self._held.setdefault(key, held)
+    def succeed(self, key: MemoKey, held: Held, *, ran: bool = True) -> None:
+        """Keep a kernel for good: a call with it has succeeded, or it was built ahead of calls (``ran`` false)."""
+        with self._lock:
+            held.ran = held.ran or ran
+            held.proven = True
+            self._held.setdefault(key, held)
+
+    def has(self, key: MemoKey) -> bool:
+        """Say whether a kernel is built."""
+        held = self._held.get(key)
+        return held is not None and held.kernel is not None
+
+    def is_ready(self, key: MemoKey, *, tuned: bool) -> bool:
+        """Say whether a kernel can be launched in a capture: built and, when asked to tune, launched since."""
+        held = self._held.get(key)
+        return held is not None and held.kernel is not None and (held.ran or not tuned)
+
+    def expect_tuning(self) -> None:
+        """Note that every kernel held was asked to tune, which it may put off to its next launch."""
+        with self._lock:
+            for held in self._held.values():
+                held.ran = False
+
+    def after_fork(self) -> None:
+        """Replace the locks in a forked child, and forget what another thread was building."""
+        self._lock = threading.Lock()
+        self._held = {key: held for key, held in self._held.items() if held.kernel is not None}
+        for held in self._held.values():
+            held.lock = threading.RLock()
 
     def fail(self, key: MemoKey, held: Held) -> None:
         """Drop a kernel that no call has succeeded with."""

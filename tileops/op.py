@@ -6,14 +6,15 @@ import inspect
 import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from tileops import backend
+from tileops import backend, capture, operator
+from tileops.arguments import check_arguments
 from tileops.blueprint import Blueprint, OpDispatcher, draw, findings_error
 from tileops.catalog import is_collecting
-from tileops.coldcall import ColdCall
+from tileops.coldcall import ColdCall, hand_back
 from tileops.forced import named_kernel
 from tileops.manifest import loader
 from tileops.manifest.record import OpEntry
@@ -25,6 +26,9 @@ from tileops.rules.interface import KernelInterface
 from tileops.rules.report import Finding
 from tileops.tuning import request_tune
 from tileops.uses import Uses
+
+if TYPE_CHECKING:
+    from tileops.ahead import Warmed
 
 
 class DeclarationWarning(UserWarning):
@@ -68,6 +72,7 @@ class Op:
         cls.dispatcher = cls.blueprint.dispatcher
         cls.findings = cls.blueprint.findings
         cls.__call__ = cls.blueprint.generated.call  # type: ignore[method-assign]  # one for each signature
+        cls._serve = cls.blueprint.generated.serve  # type: ignore[method-assign]
         cls.__signature__ = _constructor(cls.entry)  # type: ignore[attr-defined]  # read by inspect and by help
         if is_collecting():
             return
@@ -113,6 +118,8 @@ class Op:
         self._kernels = KernelMemo()
         self._plans = PlanTable()
         self._last: Plan | None = None
+        self._name, self._about, self._operator = operator.enrol(self)
+        self._handed_back = cls.blueprint.handed_back(self._params)
         backend.discover()
         with cls.dispatcher.plans:
             cls.dispatcher.instances.add(self)
@@ -123,7 +130,41 @@ class Op:
 
     def _call_cold(self, tensors: tuple[Any, ...]) -> Any:
         """Serve a call that found no plan, or that may not use one."""
-        return ColdCall(self, tensors).run()
+        blueprint = type(self).blueprint
+        check_arguments(blueprint.name, blueprint.inputs, blueprint.optional, tensors)
+        if operator.is_watched(tensors):
+            return self._call_watched(tensors)
+        return self._call_here(tensors)
+
+    def _call_here(self, tensors: tuple[Any, ...]) -> Any:
+        """Serve a call of plain tensors that nobody watches, and that has no plan yet."""
+        return self._cold_call(tensors).run()
+
+    def _cold_call(self, tensors: tuple[Any, ...]) -> ColdCall:
+        """Return the steps of a call."""
+        return ColdCall(self, tensors)
+
+    def _call_watched(self, tensors: tuple[Any, ...]) -> Any:
+        """Show a call to the modes, subclasses or transforms that it concerns: one torch operator."""
+        made = self._operator(*tensors, operator.name_again(self._name, tensors), self._about)
+        return hand_back(self._handed_back, made, tensors)
+
+    def _call_traced(self, *tensors: Any) -> Any:
+        """Serve a call that Dynamo traces: one torch operator in its graph."""
+        return hand_back(self._handed_back, self._operator(*tensors, self._name, self._about), tensors)
+
+    def _serve(self, *tensors: Any) -> Any:
+        """Run the op on plain tensors that nobody watches. Each subclass has its own."""
+        raise TypeError(f"{type(self).__name__} has no manifest entry")
+
+    def _run_fresh(self, tensors: tuple[Any, ...]) -> Any:
+        """Run the op for its torch operator, which returns fresh tensors only."""
+        result = self._serve(*tensors)
+        if self._handed_back is None:
+            return result
+        given = result if isinstance(result, tuple) else (result,)
+        made = tuple(one for one, place in zip(given, self._handed_back, strict=True) if place is None)
+        return None if not made else made[0] if len(made) == 1 else made
 
     # What the op knows of itself.
 
@@ -169,20 +210,42 @@ class Op:
                 return dict(config)
         return {}
 
+    def warm(self, *specs: backend.TensorSpec | None, **named: backend.TensorSpec | None) -> tuple[Warmed, ...]:
+        """Build what calls with such tensors need, without data and without a launch; say what was built.
+
+        Takes a ``TensorSpec(device, dtype, shape)`` for each input, by position or name as in a call, and None for an
+        optional one that calls leave out. The tensors to come are contiguous and start at a multiple of 16 bytes:
+        others need a copy, but no other kernel. Settles the target as a call does; a composite warms its parts. An
+        instance in tuned mode needs one call more before a CUDA graph capture.
+
+        Raises:
+            SignatureError, OpNotAvailableError, ...: what a call would raise before its launch.
+            ColdCaptureError: a CUDA graph is being captured.
+        """
+        from tileops.ahead import warm
+
+        return warm(self, specs, named)
+
     def request_tune(self) -> None:
         """Put the instance into tuned mode: each kernel built later is asked to tune before its first call.
 
         Target kernels built so far are asked now, each on its device. In-tree kernels are shared between instances, so
         a tuned instance gets ones of its own mode with its next calls. Each shape needs one more call before a CUDA
-        graph capture. Raises what a kernel's ``request_tune`` raises.
+        graph capture. Raises what a kernel's ``request_tune`` raises, and ColdCaptureError in a capture.
         """
+        for device in {device for _, device in self._built()}:
+            if capture.is_capturing(device):
+                raise capture.busy_error(type(self).__name__, "request_tune()")
         with type(self).dispatcher.plans:
-            was_tuned, self._tuned = self._tuned, True
-            if not was_tuned:
-                in_tree = [key for key, plan in self._plans.items() if plan.facts.target is backend.BUILTIN]
-                for key in in_tree:
+            if not self._tuned:
+                for key in [key for key, plan in self._plans.items() if plan.facts.target is backend.BUILTIN]:
                     del self._plans[key]
-        for kernel, device in self._built():
+            built = self._built()
+            self._tuned = True
+            self._kernels.expect_tuning()
+            type(self).dispatcher.expect_tuning([kernel for kernel, _ in built])
+            self._plans.clear()  # the next call of each key asks anew whether its kernel may launch in a capture
+        for kernel, device in built:
             request_tune(self, kernel, device)
 
     def _built(self) -> list[tuple[Any, torch.device]]:

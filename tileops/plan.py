@@ -9,6 +9,7 @@ import attrs
 import torch
 
 from tileops.rules.callspec import CallSpec
+from tileops.tally import Tally
 
 #: Plans an instance keeps. A decoder that grows by a token a step makes a plan a step; what an evicted plan ran
 #: on stays built, so that making it anew costs a few lookups, no build.
@@ -43,13 +44,14 @@ class CallFacts:
 
 
 class Plan:
-    """Holds the function that serves every call of one key, and the facts of those calls."""
+    """Holds the function that serves every call of one key, the facts of those calls, and what counts them."""
 
-    __slots__ = ("binding", "facts", "kernel", "run")
+    __slots__ = ("binding", "facts", "kernel", "run", "tally")
 
-    def __init__(self, run: Callable[..., Any], kernel: Any, facts: CallFacts, binding: Any) -> None:
+    def __init__(self, run: Callable[..., Any], kernel: Any, facts: CallFacts, binding: Any, tally: Tally) -> None:
         """Take the function, the kernel under it, the facts and the binding of the call that made the plan."""
         self.run = run
+        self.tally = tally
         self.kernel = kernel
         self.facts = facts
         self.binding = binding
