@@ -10,8 +10,9 @@ from pathlib import Path
 from tileops.blueprint import SHIPPED
 from tileops.rules.errors import nearest
 from tileops.rules.verdicts import save
-from tileops.tools import words
+from tileops.tools import boundaries, words
 from tileops.tools.audit import Audit, audit, op_names
+from tileops.tools.catalogue import known
 from tileops.tools.usage import NOT_SERVED, SERVED, Parser, UsageError, report
 
 SCHEMA = "tileops.check/1"
@@ -32,23 +33,39 @@ def parser() -> Parser:
     made.add_argument("ops", nargs="*", help="the ops to check (default: all)")
     made.add_argument("--json", action="store_true", help="print JSON; docs/explain-json.md describes it")
     made.add_argument("--update", action="store_true", help="write the proved verdicts that ship with the package")
+    made.add_argument(
+        "--boundaries", action="store_true", help="print calls on both sides of each limit, and prove nothing"
+    )
     return made
 
 
 def _run(argv: Sequence[str]) -> int:
     options = parser().parse(argv)
-    known = op_names()
+    known_ops = op_names()
     for name in options.ops:
-        if name not in known:
-            raise UsageError(f"there is no op {name!r}{nearest(name, known)}; ops: {', '.join(sorted(known))}")
+        if name not in known_ops:
+            raise UsageError(f"there is no op {name!r}{nearest(name, known_ops)}; ops: {', '.join(sorted(known_ops))}")
     if options.update and options.ops:
         raise UsageError("--update writes the verdicts of all tables: name no op beside it")
+    if options.boundaries:
+        return _boundaries(sorted(options.ops or known_ops), as_json=options.json)
     found = audit(options.ops or None)
     if options.update:
         save(SHIPPED, found.tables)
         found = audit()
     print(json.dumps(_plain(found), indent=2) if options.json else _text(found, SHIPPED if options.update else None))
     return NOT_SERVED if found.errors else SERVED
+
+
+def _boundaries(names: Sequence[str], *, as_json: bool) -> int:
+    ops = {name: known(name) for name in names}
+    found = {name: list(boundaries.boundaries(op)) for name, op in ops.items()}
+    if as_json:
+        plain = [one.plain() for each in found.values() for one in each]
+        print(json.dumps({"schema": "tileops.boundaries/1", "boundaries": plain}, indent=2))
+    else:
+        print("\n\n".join(boundaries.text(ops[name], each) for name, each in found.items()))
+    return SERVED
 
 
 def _text(found: Audit, written: Path | None) -> str:

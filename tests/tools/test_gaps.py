@@ -85,7 +85,7 @@ def gaps_of(
 ) -> list[Gap]:
     entry = manifest.read_entries(ENTRY.replace("RULES", rules), "scale.yaml")["ScaleFwdOp"]
     with collecting():
-        op = type("ScaleFwdOp", (Op,), {"kernel_types": kernels, "interfaces": uses}, entry=entry)
+        op: Any = type("ScaleFwdOp", (Op,), {"kernel_types": kernels, "interfaces": uses}, entry=entry)
     assert [one for one in op.findings if one.kind != "may raise"] == []
     return list(gaps(entry, op.blueprint.uses, op.dispatcher.tables))
 
