@@ -9,12 +9,14 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tileops import backend
+from tileops.manifest.workload import bind
 from tileops.rules.device import CUDA
 from tileops.rules.errors import nearest
-from tileops.tools import calls
+from tileops.tools import calls, maps
 from tileops.tools.answer import answer
 from tileops.tools.catalogue import Known, known
 from tileops.tools.mermaid import graph
@@ -28,6 +30,8 @@ tileops explain GemmFwdOp
 tileops explain GemmFwdOp m=1 n=4096 k=4096 dtype=bfloat16 --arch 90
 tileops explain GemmFwdOp --shapes a=1x4096 b=4096x4096 dtype=bfloat16 --arch 80
 tileops explain GemmFwdOp --workload LABEL --arch 90 --json
+tileops explain GemmFwdOp m=1 n=4096 k=4096 dtype=bfloat16 --arch 90 --want gemm_wgmma
+tileops explain GemmFwdOp k=4096 dtype=bfloat16 --arch 90 --map m=1:512 n=64:16384
 tileops explain --targets
 
 exit status: 0 served, 1 not served, 2 a mistake in the command line
@@ -57,6 +61,9 @@ def parser() -> Parser:
     made.add_argument("--rules", action="store_true", help="show each refusal's rule with the values in it")
     made.add_argument("--json", action="store_true", help="print JSON; docs/explain-json.md describes it")
     made.add_argument("--graph", choices=["mermaid"], help="print the precedence graph")
+    made.add_argument("--want", metavar="KEY", help="the smallest change of the facts under which KEY wins")
+    made.add_argument("--map", nargs=2, metavar="FACT=LOW:HIGH", help="who wins where over two facts: m=1:512 n=1:8192")
+    made.add_argument("-o", "--output", metavar="FILE", help="with --map: draw it into a .png or .svg file")
     add_device_options(made)
     return made
 
@@ -71,6 +78,12 @@ def _run(argv: Sequence[str]) -> int:
     if options.graph:
         print(_graphs(op, options.interface))
         return SERVED
+    if options.output is not None and not options.map:
+        raise UsageError("-o says where a map goes: give --map too")
+    if options.map:
+        return _map(op, options)
+    if options.want:
+        return _want(op, options)
     if not (options.facts or options.shapes or options.workload):
         overview = Overview.of(op, options.interface)
         print(json.dumps(overview.plain(), indent=2) if options.json else overview.text())
@@ -84,6 +97,53 @@ def _run(argv: Sequence[str]) -> int:
     else:
         print("\n\n".join(one.text(rules=options.rules) for one in answers))
     return SERVED if all(one.error is None for one in answers) else NOT_SERVED
+
+
+def _want(op: Known, options: argparse.Namespace) -> int:
+    from tileops.tools.want import want  # asks the solver, which explain itself does without
+
+    found = []
+    for posed in _posed(op, options, place(options)):
+        if posed.interface is None or posed.call is None:
+            raise UsageError(
+                f"this call asks no interface of {op.name}, so that none of its implementations can win it"
+            )
+        table = posed.interface.table
+        if options.want not in table.declarations:
+            listed = ", ".join(table.declarations) or "none"
+            close = nearest(options.want, table.declarations)
+            raise UsageError(f"no implementation {options.want!r}{close}; {posed.interface.name} has: {listed}")
+        found.append(want(op.name, posed.interface.name, table, posed.call, options.want))
+    if options.json:
+        plain: Any = [one.plain() for one in found]
+        print(json.dumps(plain[0] if len(plain) == 1 else plain, indent=2))
+    else:
+        print("\n\n".join(one.text() for one in found))
+    return SERVED if all(one.answer.status == "found" for one in found) else NOT_SERVED
+
+
+def _map(op: Known, options: argparse.Namespace) -> int:
+    if options.shapes or options.workload:
+        raise UsageError("--map varies facts: give the other facts as name=value, no shapes or workload")
+    asked, where = op.interface(options.interface), place(options)
+    over = maps.axes(asked.table, options.map)
+    posed = calls.from_facts(op, asked.name, [*options.facts, *(f"{axis.fact}={axis.low}" for axis in over)], where)
+    assert posed.call is not None, "facts make a call spec"
+    rows = {}
+    for case in calls.rows(op):
+        row = calls.pose(op, None, bind(op.entry.checker, case, where.device), where)
+        if row.call is not None and row.interface is not None and row.interface.name == asked.name:
+            rows[case.label] = row.call
+    found = maps.draw(op.name, asked.name, asked.table, posed.call, over, rows, fine=options.output is not None)
+    if options.output is None:
+        print(json.dumps(found.plain(), indent=2) if options.json else found.text())
+        return SERVED
+    path = Path(options.output)
+    if path.suffix not in (".png", ".svg"):
+        raise UsageError(f"-o takes a .png or .svg file, got {options.output!r}")
+    found.save(path)
+    print(f"wrote {path}")
+    return SERVED
 
 
 def _posed(op: Known, options: argparse.Namespace, where: Place) -> list[calls.Posed]:
