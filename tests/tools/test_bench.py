@@ -1,19 +1,172 @@
-"""The measures of the host's side: that they measure what they say. The figures themselves are no test."""
+"""The benchmark's command line: what it takes, what it refuses and why, what it makes of recorded figures."""
 
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 import torch
 
 from tileops.rules.errors import BackendError
-from tileops.tools import hostcost
+from tileops.tools import benchrun, hostcost
 from tileops.tools.cli import main
+from tileops.tools.figures import About, Measured, Preference, Reading, Regret, Report, Row, Sample, read, write
+from tileops.tools.usage import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((ROOT / "tools/schema/bench-1.json").read_text())
+
+ABOUT = About(
+    date="2026-11-29",
+    device="cuda:0",
+    device_name="NVIDIA H200",
+    arch=90,
+    target="builtin",
+    timing="cupti",
+    versions={"torch": "2.11.0", "tilelang": "0.1.15"},
+    copy_gb_s=4300.0,
+    matrix_tflops={"bfloat16": 760.0},
+    missing={"compile": "triton is not installed"},
+)
 
 
-def test_bench_asks_for_its_report(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench"]) == 2
-    assert "say which report: --host" in capsys.readouterr().err
+def timed(label: str, ms: float, against: float, op: str = "GemmFwdOp") -> Row:
+    return Row(
+        op=op,
+        label=label,
+        dtypes="bfloat16",
+        shapes="a=1x4096 b=4096x4096",
+        outcome="timed",
+        implementation="gemv",
+        error=1e-3,
+        tolerance=1e-2,
+        flops=2 * 4096 * 4096,
+        bytes=2 * 4096 * 4097,
+        floor_ms=0.008,
+        bound="memory",
+        timing="cupti",
+        reading=Reading(ms * 1.1, ms, 30, 0.01),
+        host_us=14.0,
+        first_call_s=2.5,
+        baselines={"cublas": Measured("selected", Reading(against, against, 30, 0.01), 25.0)},
+    )
+
+
+FAILED = Row(op="GemmFwdOp", label="odd", dtypes="float16", shapes="a=3x3 b=3x3", outcome="failed", why="no luck")
+SAMPLES = (
+    Sample("decode", "workload", "m=1", "gemv", {"gemv": 1.0, "gemm_mma": 2.0}),
+    Sample("decode", "limit", "m=2", "gemv", {"gemv": 1.2, "gemm_mma": 1.0}),
+)
+REGRET = Regret(
+    "GemmFwdOp",
+    "gemm",
+    SAMPLES,
+    (Preference("gemm", "gemv", "gemm_mma", "general", 2, 1.29, 0.83, ("m=2",)),),
+)
+REPORT = Report(ABOUT, (timed("won", 0.010, 0.012), timed("lost", 0.010, 0.008)), (REGRET,))
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    path = tmp_path / "bench.json"
+    write(REPORT, path)
+    return path
+
+
+# -- what it refuses
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--tileops-device", "cpu"], "cpu is not benchmarked: its calls are not queued"),
+        (["--tileops-device", "cpux"], "no torch device"),
+        (["--tileops-device", "xpu"], "neither CUDA nor the process's accelerator"),
+        (["NoSuchOp"], "there is no op 'NoSuchOp'"),
+        (["GemmFwdOp", "--rows", "square-1kk"], "did you mean 'square-1k'?"),
+        (["GemmFwdOp", "--dtypes", "int8"], "no row is left"),
+        (["--regret"], "--regret takes the ops"),
+        (["--regret", "GemmFwdOp", "--tileops-target", "torch_cpu"], "chooses its kernels itself"),
+        (["--peer", "."], "--peer goes with --host"),
+        (["--baselines", "cudnn"], "there is no baseline cudnn; baselines: cublas, torch, compile"),
+        (["--host", "GemmFwdOp"], "give neither OP nor a file"),
+        (["-o", "chart.png"], "a file of the kind .svg"),
+        (["--from", "nowhere.json"], "cannot read nowhere.json"),
+    ],
+)
+def test_a_mistake_is_named(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_machine_without_cuda_is_told_so() -> None:
+    with pytest.raises(UsageError, match="no CUDA device here"):
+        benchrun.run_device("cuda", lambda: None, lambda: False)
+
+
+def test_the_accelerator_is_a_device_of_a_run() -> None:
+    assert benchrun.run_device("xpu:1", lambda: torch.device("xpu"), lambda: False) == torch.device("xpu", 1)
+    with pytest.raises(UsageError, match="this process's is mps"):
+        benchrun.run_device("xpu", lambda: torch.device("mps"), lambda: False)
+
+
+# -- recorded figures
+
+
+def test_recorded_figures_come_back_and_are_of_the_schema(recorded: Path) -> None:
+    assert read(recorded) == REPORT
+    jsonschema.validate(json.loads(recorded.read_text()), SCHEMA)
+
+
+def test_the_schema_takes_rows_that_failed(recorded: Path) -> None:
+    report = Report(ABOUT, (FAILED,))
+    assert not report.ok
+    jsonschema.validate(report.plain(), SCHEMA)
+
+
+def test_recorded_figures_are_shown_drawn_and_put_into_a_page(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, chart = tmp_path / "page.md", tmp_path / "chart.svg"
+    page.write_text("# Rows\n\n<!-- bench: rows -->\nold\n<!-- end -->\n\nkept\n")
+    assert main(["bench", "--from", str(recorded), "-o", str(chart), "--page", str(page)]) == 0
+    out = capsys.readouterr().out
+    assert "NVIDIA H200 (cuda:0), 2026-11-29, torch 2.11.0, tilelang 0.1.15; timed by cupti" in out
+    assert "no column compile: triton is not installed" in out
+    assert "regret over 2 calls: geometric mean 1.095, worst 1.200" in out
+    assert "contradicted: gemv over gemm_mma at m=2" in out
+    assert chart.read_text().startswith("<svg")
+    assert "| lost | bfloat16 | gemv | cupti | 11.0 | 10.0 | 14.0 | 80% memory | 0.80 | lost |" in page.read_text()
+    assert "old" not in page.read_text()
+    assert page.read_text().endswith("\nkept\n")
+
+
+def test_figures_of_two_runs_are_joined(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.json"
+    write(Report(ABOUT, (FAILED,)), other)
+    assert main(["bench", "--from", str(recorded), str(other), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert [row["label"] for row in told["rows"]] == ["won", "lost", "odd"]
+    assert told["rows"][0]["ratios"] == {"cublas": pytest.approx(1.2)}
+    assert told["regret"][0]["worst"] == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is no JSON"),
+        ('{"schema": "tileops.check/1"}', "its schema is 'tileops.check/1'"),
+        ('{"schema": "tileops.bench/1", "rows": []}', "does not hold what"),
+    ],
+)
+def test_a_file_that_holds_no_run_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        read(path)
+
+
+# -- the host's side
 
 
 def test_a_folder_without_the_peer_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
