@@ -39,9 +39,8 @@ def cold_error(op: str, instance: str, facts: str, specs: str, what: str) -> Col
         what: what the capture would have had to do.
     """
     return ColdCaptureError(
-        f"{op}: a CUDA graph is being captured, and this call {what}, which no capture can hold: {facts}. "
-        f"Before the capture, run one call with tensors like these, or {instance} as the instance and "
-        f"its warm({specs})",
+        f"{op}: a CUDA graph is being captured, and this call {what}, which no capture can hold: {facts}. Before the "
+        f"capture, run one call with tensors like these, or warm({specs}) of the instance {instance}",
         op=op,
         call=facts,
     )

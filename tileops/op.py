@@ -233,7 +233,7 @@ class Op:
         a tuned instance gets ones of its own mode with its next calls. Each shape needs one more call before a CUDA
         graph capture. Raises what a kernel's ``request_tune`` raises, and ColdCaptureError in a capture.
         """
-        for device in {device for _, device in self._built()}:
+        for device in tuple(self._settled):
             if capture.is_capturing(device):
                 raise capture.busy_error(type(self).__name__, "request_tune()")
         with type(self).dispatcher.plans:
