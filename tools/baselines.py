@@ -149,7 +149,8 @@ BASELINES: Final = (
     # Of a matrix product torch's eager call is cuBLAS's; it is measured once, under the library's name.
     Baseline("cublas", "selected", _as_is, _no_cublas, PRODUCTS),
     Baseline("torch", "selected", _as_is, lambda device: None, frozenset(EAGER) - PRODUCTS),
-    Baseline("compile", "preferred", _compiled, _no_triton),
+    # A compiled matrix product is a call of cuBLAS again.
+    Baseline("compile", "preferred", _compiled, _no_triton, frozenset(EAGER) - PRODUCTS),
 )
 
 

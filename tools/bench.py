@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,8 +80,10 @@ def _measured(options: argparse.Namespace, timer: Timer | None) -> Report:
     if options.regret and target is not backend.BUILTIN:
         raise UsageError(f"--regret times the in-tree implementations; the target {target} chooses its kernels itself")
     chosen_baselines = baselines.roles(options.baselines)
+    device = benchrun.run_device(options.tileops_device)
+    logging.disable(logging.INFO)  # TileLang tells of each program that it loads
     plan = benchrun.Plan(
-        device=benchrun.run_device(options.tileops_device),
+        device=device,
         target=target,
         baselines=chosen_baselines,
         allow_events=options.tileops_allow_events_fallback,

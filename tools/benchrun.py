@@ -131,8 +131,12 @@ def run(plan: Plan, items: Sequence[Item], timer: timing.Timer | None = None) ->
         tasks += prebuild.programs(items, plan.target, plan.device)
         if any(one.name == "compile" for one in present):
             device = str(plan.device)
-            tasks += [prebuild.Compiled(item.known.name, item.case.label, device) for item in items]
-    report = _prebuilt(plan, report, tasks)
+            tasks += [
+                prebuild.Compiled(item.known.name, item.case.label, device)
+                for item in items
+                if prebuild.COMPILED.serves(item.known.name)
+            ]
+    _compile_ahead(plan, tasks)
     rows: list[figures.Row] = []
     late = 0
     for place, item in enumerate(items):
@@ -162,7 +166,7 @@ def run_regret(plan: Plan, ops: Sequence[Known], most: int, timer: timing.Timer 
     found = [regret.contests(known, plan.device, facts, most) for known in ops]
     bench, report, until = _ready(plan, timer, measure_ceilings=False)
     tasks = [task for contests in found for task in regret.programs(contests)] if plan.device.type == "cuda" else []
-    report = _prebuilt(plan, report, tasks)
+    _compile_ahead(plan, tasks)
     for contests in found:
         name = contests[0].item.known.name
         plan.progress.heading(f"{name}: {words.count(len(contests), 'call')}")
@@ -206,14 +210,18 @@ def _ready(
     return bench, Report(about), until
 
 
-def _prebuilt(plan: Plan, report: Report, tasks: Sequence[prebuild.Task]) -> Report:
+def _compile_ahead(plan: Plan, tasks: Sequence[prebuild.Task]) -> None:
+    """Compile in other processes. A failure is told only: the row that needs the program will meet it again."""
     if not tasks or not plan.jobs:
-        return report
+        return
     plan.progress.heading(f"compiling {words.count(len(tasks), 'program')} in {plan.jobs} processes")
+    if plan.device.type == "cuda":
+        torch.cuda.empty_cache()
     start = plan.clock()
     failures = prebuild.run(tasks, plan.jobs, lambda done, of: plan.progress.step(done, of, "compiled"))
     plan.progress.heading(f"compiled in {plan.clock() - start:.0f} s, {words.count(len(failures), 'failure')}")
-    return _with_problem(report, *(f"compiling ahead: {one}" for one in failures))
+    for failure in failures:
+        plan.progress.heading(f"compiling ahead: {failure}")
 
 
 def _with_problem(report: Report, *problems: str) -> Report:

@@ -1,14 +1,17 @@
 """The benchmark's command line: what it takes, what it refuses and why, what it makes of recorded figures."""
 
 import json
+import re
 from pathlib import Path
+from xml.etree import ElementTree
 
+import attrs
 import jsonschema
 import pytest
 import torch
 
 from tileops.rules.errors import BackendError
-from tileops.tools import benchrun, hostcost
+from tileops.tools import benchrun, chart, hostcost, tables
 from tileops.tools.cli import main
 from tileops.tools.figures import About, Measured, Preference, Reading, Regret, Report, Row, Sample, read, write
 from tileops.tools.usage import UsageError
@@ -205,3 +208,28 @@ def test_a_measure_that_fails_says_why() -> None:
 
 def test_a_measure_is_told_in_its_unit() -> None:
     assert [hostcost.duration(seconds) for seconds in (3e-8, 2.5e-6, 0.0042)] == ["30 ns", "2.50 us", "4.20 ms"]
+
+
+def test_every_marked_place_of_the_page_is_filled_and_filling_again_changes_nothing() -> None:
+    page = (ROOT / "docs/performance.md").read_text()
+    found = tables.sections(attrs.evolve(REPORT, rows=(*REPORT.rows, FAILED)))
+    assert set(re.findall("<!-- bench: (.*?) -->", page)) == found.keys()
+    filled = tables.fill(page, found)
+    assert "No figures yet." not in filled
+    assert "- failed: GemmFwdOp odd float16: no luck" in filled
+    assert tables.fill(filled, found) == filled
+
+
+def test_a_page_without_a_marked_place_is_a_mistake() -> None:
+    with pytest.raises(UsageError, match="no marked place"):
+        tables.fill("# A page\n", {"rows": "table"})
+
+
+def test_a_report_of_a_real_size_is_drawn_in_one_piece() -> None:
+    rows = tuple(timed(f"row-{place}", 0.01, 0.002 * (place + 1), op=f"Op{place // 20}") for place in range(60))
+    svg = chart.svg(Report(ABOUT, rows))
+    root = ElementTree.fromstring(svg)
+    bars = [one for one in root.iter("{http://www.w3.org/2000/svg}rect") if one.get("stroke")]
+    assert len(bars) == 60
+    assert sum(bar.get("fill") == chart.LOST for bar in bars) == 4
+    assert svg.count("(cut)") == sum(not chart.LOW <= 0.2 * (place + 1) <= chart.HIGH for place in range(60))
