@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from tileops.arguments import PLAIN
 from tileops.forced import COUNT
+from tileops.raised import tell
 
 _CALL = """\
 def __call__(self, {parameters}):
@@ -27,7 +28,11 @@ def __call__(self, {parameters}):
         except RuntimeError:  # no storage to point to: a functorch wrapper, a sparse or a nested tensor
             _plan = None
         if _plan is not None:
-            _result = _plan.run({names})
+            try:
+                _result = _plan.run({names})
+            except Exception as _error:
+                _tell(_error, _plan.facts)
+                raise
             self._last = _plan
             _plan.tally.calls += 1
             return _result
@@ -40,7 +45,11 @@ def serve(self, {names}):
     _plan = None if _forced.blocks else self._plans.get(({key}))
     if _plan is None:
         return self._call_here(({names},))
-    _result = _plan.run({names})
+    try:
+        _result = _plan.run({names})
+    except Exception as _error:
+        _tell(_error, _plan.facts)
+        raise
     self._last = _plan
     _plan.tally.calls += 1
     return _result
@@ -91,6 +100,7 @@ def generate_call(op: str, inputs: Sequence[CallInput]) -> GeneratedCall:
         "_forced": COUNT,
         "_forward": forward_ad,
         "_grad": torch.is_grad_enabled,
+        "_tell": tell,
         "_tracing": torch.compiler.is_dynamo_compiling,  # Dynamo reads it as True and leaves the rest alone
     }
     source = "\n\n".join(part.format(**fields) for part in (_CALL, _SERVE, _KEY))

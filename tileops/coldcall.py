@@ -21,6 +21,7 @@ from tileops.forced import named_kernel
 from tileops.launch import Copy, copies_for, launcher
 from tileops.memo import Held, MemoKey
 from tileops.plan import CallFacts, Plan
+from tileops.raised import tell, tell_build
 from tileops.results import ResultCheck
 from tileops.rules.callspec import CallSpec
 from tileops.rules.device import device_kind
@@ -82,7 +83,11 @@ class ColdCall:
         with outside_modes():
             plan = op._plans.get(key)
             if plan is not None:
-                result = plan.run(*self.tensors)
+                try:
+                    result = plan.run(*self.tensors)
+                except Exception as error:
+                    tell(error, plan.facts)
+                    raise
                 op._last = plan
                 plan.tally.calls += 1
                 return result
@@ -91,8 +96,9 @@ class ColdCall:
             prepared = self.prepare(binding, settlement)
             try:
                 result = (prepared.first or prepared.plan.run)(*self.tensors)
-            except BaseException:
+            except BaseException as error:
                 self.drop(prepared)
+                tell(error, prepared.plan.facts)
                 raise
         self.keep(prepared, ran=True)
         self.keep_plan(prepared, key, settlement, (generation, tuned))
@@ -183,8 +189,12 @@ class ColdCall:
 
     def build(self, builder: Callable[..., Any], specs: Sequence[Any], device: torch.device, target: str) -> Any:
         """Call a target's builder with the device current."""
-        with device_current(device):
-            kernel = builder(*specs, **copy.deepcopy(self.op._params))
+        try:
+            with device_current(device):
+                kernel = builder(*specs, **copy.deepcopy(self.op._params))
+        except Exception as error:
+            tell_build(error, self.name, f"the builder of target {target!r}", device)
+            raise
         count_build(self.name, on_target(target))
         if not callable(kernel):
             raise BackendError(
@@ -255,6 +265,12 @@ class ColdCall:
             if trace is None:
                 raise
             raise trace.error(op=self.name, targets=backend.registered_targets(self.name)) from None
+        except BackendError:
+            raise
+        except Exception as error:
+            key = dispatcher.tables[use.name].explain(call, self.only).winner
+            tell_build(error, self.name, f"the implementation {key!r}", call.device)
+            raise
 
     def use(self, binding: Binding) -> LinkedUse:
         """Return the one interface that the call asks."""
