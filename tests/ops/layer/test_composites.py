@@ -9,9 +9,18 @@ import pickle
 import attrs
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tileops import explain, use_kernel
-from tileops.backend import BUILTIN, OpNotAvailableError, process, register_kernel_builder, set_default_target
+from tileops.backend import (
+    BUILTIN,
+    OpNotAvailableError,
+    TensorSpec,
+    process,
+    register_kernel_builder,
+    set_default_target,
+)
 from tileops.backend.discovery import Discovery
 from tileops.backend.registry import Registry
 from tileops.backend.settlement import TargetStage
@@ -268,3 +277,31 @@ def test_declarations_that_make_no_composite():
     with pytest.raises(TypeError, match="CompositeOp is a base of ops"):
         CompositeOp()
     assert GemmFwdOp.entry.composition == ()
+
+
+@pytest.mark.parametrize("served_whole", [False, True])
+def test_a_compiled_composite_is_its_parts_unless_it_is_served_whole(served_whole):
+    torch._dynamo.reset()
+    Target().serve(*PARTS[:2], *(["GatedMLPFwdOp"] if served_whole else []))
+    op, counter = GatedMLPFwdOp(target="acme"), CompileCounterWithBackend("aot_eager")
+    tensors = [torch.randn(*shape, dtype=torch.bfloat16) for shape in ((4, 16), (32, 16), (8, 16))]
+    made = torch.compile(lambda *given: op(*given), backend=counter, fullgraph=True)(*tensors)
+    assert torch.equal(made, op(*tensors))
+    (graph,) = counter.graphs
+    calls = [str(node.target).split(".")[1] for node in graph.graph.nodes if str(node.target).startswith("tileops.")]
+    assert calls == (["GatedMLPFwdOp"] if served_whole else list(PARTS))
+    with FakeTensorMode() as mode:
+        fake = op(*(mode.from_tensor(tensor) for tensor in tensors))
+    assert (fake.shape, fake.dtype, fake.stride()) == (made.shape, made.dtype, made.stride())
+
+
+def test_warm_reaches_the_parts():
+    target = Target()
+    target.serve(*PARTS[:2])
+    op = GatedMLPFwdOp(target="acme")
+    specs = [TensorSpec(torch.device("cpu"), torch.bfloat16, shape) for shape in ((4, 16), (32, 16), (8, 16))]
+    made = op.warm(*specs)
+    assert [(one.op, one.implementation, one.built) for one in made] == [(part, "target acme", True) for part in PARTS]
+    built = list(target.built)
+    op(*(torch.randn(*spec.shape, dtype=spec.dtype) for spec in specs))
+    assert target.built == built

@@ -7,7 +7,7 @@ import torch
 
 from tileops import backend
 from tileops.op import Op
-from tileops.rules.errors import KernelResultError
+from tileops.rules.errors import KernelResultError, SignatureError
 
 
 @pytest.fixture
@@ -98,3 +98,48 @@ def test_a_written_input_may_be_an_output_that_the_op_hands_back(toys):
     backend.register_kernel_builder("BumpFwdOp", "chatty", lambda *specs, **params: lambda x: x)
     with pytest.raises(KernelResultError, match="to be None, as the op only writes in place"):
         type("BumpFwdOp", (Op,), {}, entry=toys.entries["BumpFwdOp"])(target="chatty")(x)
+
+
+def test_a_read_input_that_shares_memory_with_a_written_one_is_read_first(op):
+    for _ in range(2):
+        x = torch.randn(4, 8)
+        before, seen = x.clone(), torch.zeros(4, 8)
+        assert torch.equal(op(x, x, seen), before * 2)
+        assert torch.equal(x, before * 2)
+        assert torch.equal(seen, before)
+    wide = torch.randn(4, 16)
+    left, right = wide[:, :8], wide[:, 8:]
+    before, into = left.clone(), right + left
+    op(left, right, torch.zeros(4, 8))
+    assert torch.equal(right, into)
+    assert torch.equal(left, before)
+
+
+def test_two_written_inputs_in_one_place_are_refused(op):
+    total = torch.zeros(4, 8)
+    for _ in range(2):
+        with pytest.raises(SignatureError, match=r"the inputs 'total' and 'seen' are both written, and share memory"):
+            op(torch.ones(4, 8), total, total)
+    assert torch.equal(total, torch.zeros(4, 8))
+
+
+def test_a_written_input_that_repeats_an_element_is_refused(op):
+    with pytest.raises(SignatureError, match=r"input 'total' is written, but some of its elements are one place"):
+        op(torch.ones(4, 8), torch.ones(1, 8).expand(4, 8), torch.zeros(4, 8))
+
+
+def test_autograd_hears_of_a_write(op):
+    total = torch.ones(4, 8)
+    weight = torch.ones(4, 8, requires_grad=True)
+    product = (weight * total).sum()  # keeps total for its backward
+    op(torch.ones(4, 8), total, torch.zeros(4, 8))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
+def test_tensors_of_inference_mode_are_written_too(op):
+    with torch.inference_mode():
+        x, total, seen = torch.ones(4, 8), torch.ones(4, 8), torch.zeros(4, 8)
+        for _ in range(2):
+            op(x, total, seen)
+    assert torch.equal(total, torch.full((4, 8), 3.0))
