@@ -7,12 +7,12 @@ from attrs import frozen
 from tileops.kernels.rows import access_width, power_of_two
 
 WARP = 32
-KEPT = 16
-"""Accesses of a thread that stay on chip at most where several levels share a row."""
+KEPT = 8
+"""Accesses of a thread that stay on chip where more levels can share a row."""
 DEEPEST = 32
 """Levels at most."""
 
-COLUMN_LENGTH = KEPT * DEEPEST
+COLUMN_LENGTH = 16 * DEEPEST
 """Elements of a row that its threads keep on chip, at most."""
 
 
@@ -32,9 +32,9 @@ class ColumnShare:
 
 
 def short_columns(length: int, inner: int, itemsize: int) -> ColumnShare:
-    """Returns a share that keeps rows on chip: a level alone where it can, else as many as KEPT accesses each need."""
+    """Returns a share that keeps rows on chip: as many levels as KEPT accesses each need, DEEPEST at most."""
     width = access_width(inner, itemsize)
-    if length <= 2 * KEPT:
+    if length <= KEPT:
         return ColumnShare(128, 1, length, width)
     depth = min(DEEPEST, power_of_two(-(-length // KEPT)))
     return ColumnShare(WARP if depth < DEEPEST else WARP // 2, depth, -(-length // depth), width)
@@ -55,5 +55,5 @@ def sample_columns(count: int, itemsize: int, sm_count: int) -> ColumnShare:
 
 
 def walking_columns(inner: int, itemsize: int) -> ColumnShare:
-    """Returns a share that walks rows of any length with one thread's rows side by side and 32 levels."""
-    return ColumnShare(8, 32, 4, access_width(inner, itemsize))
+    """Returns a share that walks rows of any length with 256 bytes side by side and 8 levels."""
+    return ColumnShare(16, 8, 16, access_width(inner, itemsize))

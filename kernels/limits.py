@@ -30,16 +30,19 @@ IDLE = (
         f"a row has {{length * itemsize(dtype)}} bytes: a block alone keeps {PART_BYTES}",
     ),
     Refusal(
-        f"length * itemsize(dtype) <= {BLOCK_BYTES} and rows * 2 > sm_count",
-        "{rows} rows, each kept by a block, occupy more than half of {sm_count} SMs already",
+        f"length * itemsize(dtype) <= {BLOCK_BYTES} and rows * 8 > sm_count",
+        "{rows} rows, each kept by a block, use {sm_count} SMs well enough",
     ),
 )
 """Refusals of calls where several blocks a row would gain nothing over one."""
 
+PART = f"({BLOCK_BYTES // 2} if length % 2 != 0 and itemsize(dtype) == 2 else {BLOCK_BYTES})"
+"""Bytes of a part of a row that a block keeps, as a rule's text."""
+
 WAITING = Refusal(
-    f"ceildiv(length * itemsize(dtype), {PART_BYTES}) > sm_count",
-    f"a row has {{ceildiv(length * itemsize(dtype), {PART_BYTES})}} parts of {PART_BYTES} bytes, whose blocks wait for "
-    "each other: {sm_count} SMs hold as many at once",
+    f"ceildiv(length * itemsize(dtype), {PART}) > sm_count",
+    f"a row has {{ceildiv(length * itemsize(dtype), {PART})}} parts, whose blocks wait for each other: "
+    "{sm_count} SMs hold as many at once",
 )
 
 TICKETS = Refusal(

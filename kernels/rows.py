@@ -28,8 +28,7 @@ REGISTERS = 32
 """Registers in which a thread keeps its share of a row."""
 
 PART_BYTES = 32768
-"""Bytes of a part of a row that several blocks share: 64 KiB where accesses have 4 bytes and more, half of it for one
-element of two bytes at a time."""
+"""Bytes of a row that are not worth sharing among blocks, at most."""
 
 
 def access_width(length: int, itemsize: int) -> int:
@@ -64,16 +63,19 @@ WALK = 2048
 """Blocks of the programs that walk what there is with 64-bit indices: several an SM on any board."""
 
 
-def several_rows(length: int, itemsize: int, lanes: int, block: int = BLOCK) -> Share:
-    """Returns a share with ``lanes`` threads a row, at most a warp, and as many rows as make a block."""
+def several_rows(length: int, itemsize: int, lanes: int, busy: bool = True) -> Share:
+    """Returns a share with ``lanes`` threads a row, at most a warp, and as many rows as make a block.
+
+    ``busy``: there are rows enough for every SM; else a block has half as many rows.
+    """
     width = access_width(length, itemsize)
-    return Share(lanes, block // lanes, -(-length // (width * lanes)), width)
+    return Share(lanes, (BLOCK if busy else BLOCK // 2) // lanes, -(-length // (width * lanes)), width)
 
 
-def short_rows(length: int, itemsize: int, block: int = BLOCK) -> Share:
+def short_rows(length: int, itemsize: int, busy: bool = True) -> Share:
     """Returns a share with few threads a row: as many as it has accesses, at most a warp."""
     accesses = -(-length // access_width(length, itemsize))
-    return several_rows(length, itemsize, min(32, power_of_two(accesses)), block)
+    return several_rows(length, itemsize, min(32, power_of_two(accesses)), busy)
 
 
 TURNS = 4
@@ -107,16 +109,23 @@ def long_row(length: int, itemsize: int, lanes: int = 512) -> Share:
     return Share(lanes, 1, TURNS, access_width(length, itemsize))
 
 
-def part_row(length: int, itemsize: int, run: int, rows: int, sm_count: int, lanes: int = 512) -> tuple[Share, int]:
+def part_row(
+    length: int, itemsize: int, run: int, rows: int, sm_count: int, most_bytes: int = 4 * REGISTERS
+) -> tuple[Share, int]:
     """Returns a share with a block a part of a row, all of it on chip, and how many parts, two at least, a row has.
 
-    ``length``: elements side by side, at whose boundaries accesses end; ``run``: elements of a row.
-    Few rows get more parts than they need, rounded to a power of two, so that each SM has one.
+    ``length``: elements side by side, at whose boundaries accesses end. ``run``: elements of a row.
+    ``most_bytes``: what a thread of the smallest block keeps; blocks grow where there would be more parts than SMs.
+    Few rows get more parts than they need, a power of two, so that each SM has about two.
     """
     width = access_width(length, itemsize)
     accesses = run // width
-    most = REGISTERS // max(1, width * itemsize // 4)
-    idle = power_of_two(max(1, sm_count // rows) // 2 + 1)
+    registers = max(1, width * itemsize // 4)
+    for lanes, kept in ((256, most_bytes // 4), (512, REGISTERS), (1024, REGISTERS)):
+        most = kept // registers
+        if -(-accesses // (lanes * most)) <= sm_count:
+            break
+    idle = power_of_two(sm_count // rows + 1)
     parts = max(2, -(-accesses // (lanes * most)), min(idle, sm_count, accesses // lanes))
     turns = -(-accesses // (lanes * parts))
     return Share(lanes, 1, turns, width), -(-accesses // (lanes * turns))

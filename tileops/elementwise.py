@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tileops.kernels.elementwise.silu_and_mul import SiLUAndMulInterface
+from tileops.kernels.elementwise import SILU_AND_MUL_IMPLEMENTATIONS, SiLUAndMulInterface
 from tileops.op import Op
+from tileops.rules.interface import KernelInterface
 from tileops.uses import Uses
 
 
@@ -17,6 +18,7 @@ class SiLUAndMulFwdOp(Op):
     ``y`` of shape ``[*B, H]`` in that dtype. Computed in float32, rounded once.
     """
 
+    kernel_types: ClassVar[Mapping[str, type[KernelInterface]]] = SILU_AND_MUL_IMPLEMENTATIONS
     interfaces: ClassVar[Mapping[str, Uses]] = {
         "silu_and_mul": Uses(SiLUAndMulInterface, facts={"rows": "prod(B)", "length": "H", "dtype": "T"}),
     }

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tileops.kernels.norm.batch_norm import BatchNormInferInterface, BatchNormTrainInterface
-from tileops.kernels.norm.fused_add_rms_norm import FusedAddRMSNormInterface
-from tileops.kernels.norm.group_norm import GroupNormInterface
-from tileops.kernels.norm.layer_norm import LayerNormInterface
-from tileops.kernels.norm.rms_norm import RMSNormInterface
+from tileops.kernels.norm import (
+    BATCH_NORM_INFER_IMPLEMENTATIONS,
+    BATCH_NORM_TRAIN_IMPLEMENTATIONS,
+    FUSED_ADD_RMS_NORM_IMPLEMENTATIONS,
+    GROUP_NORM_IMPLEMENTATIONS,
+    LAYER_NORM_IMPLEMENTATIONS,
+    RMS_NORM_IMPLEMENTATIONS,
+    BatchNormInferInterface,
+    BatchNormTrainInterface,
+    FusedAddRMSNormInterface,
+    GroupNormInterface,
+    LayerNormInterface,
+    RMSNormInterface,
+)
 from tileops.op import Op
+from tileops.rules.interface import KernelInterface
 from tileops.uses import Uses
 
 #: Where eps is left out: the machine epsilon of float32, which the ops compute in.
@@ -34,6 +44,7 @@ class RMSNormFwdOp(Op):
     ``eps=None`` means what it means to ``torch.nn.functional.rms_norm``.
     """
 
+    kernel_types: ClassVar[Mapping[str, type[KernelInterface]]] = RMS_NORM_IMPLEMENTATIONS
     interfaces: ClassVar[Mapping[str, Uses]] = {"rms_norm": Uses(RMSNormInterface, facts={**_ROWS, "eps": _EPS})}
 
 
@@ -45,6 +56,7 @@ class LayerNormFwdOp(Op):
     dtype: float16, bfloat16 or float32; returns ``y`` like ``x``. As ``torch.nn.functional.layer_norm``.
     """
 
+    kernel_types: ClassVar[Mapping[str, type[KernelInterface]]] = LAYER_NORM_IMPLEMENTATIONS
     interfaces: ClassVar[Mapping[str, Uses]] = {
         "layer_norm": Uses(LayerNormInterface, facts={**_ROWS, "biased": "present(bias)"}),
     }
@@ -58,6 +70,7 @@ class GroupNormFwdOp(Op):
     bfloat16 or float32; returns ``y`` like ``x``. As ``torch.nn.functional.group_norm``.
     """
 
+    kernel_types: ClassVar[Mapping[str, type[KernelInterface]]] = GROUP_NORM_IMPLEMENTATIONS
     interfaces: ClassVar[Mapping[str, Uses]] = {
         "group_norm": Uses(GroupNormInterface, facts={**_CHANNELS, "groups": "num_groups"}),
     }
@@ -74,6 +87,10 @@ class BatchNormFwdOp(Op):
     variance over count - 1; one value a channel is refused, and none leaves them alone. Otherwise they are only read.
     """
 
+    kernel_types: ClassVar[Mapping[str, type[KernelInterface]]] = {
+        **BATCH_NORM_TRAIN_IMPLEMENTATIONS,
+        **BATCH_NORM_INFER_IMPLEMENTATIONS,
+    }
     interfaces: ClassVar[Mapping[str, Uses]] = {
         "batch_norm_fwd_train": Uses(BatchNormTrainInterface, when="training", facts={**_CHANNELS, "param_dtype": "P"}),
         "batch_norm_fwd_infer": Uses(
@@ -90,6 +107,7 @@ class FusedAddRMSNormFwdOp(Op):
     bfloat16 or float32. ``residual`` becomes ``x + residual``; returns ``y`` like ``x``: the norm of what it became.
     """
 
+    kernel_types: ClassVar[Mapping[str, type[KernelInterface]]] = FUSED_ADD_RMS_NORM_IMPLEMENTATIONS
     interfaces: ClassVar[Mapping[str, Uses]] = {
         "fused_add_rms_norm": Uses(FusedAddRMSNormInterface, facts={**_ROWS, "eps": _EPS}),
     }

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tileops.kernels.reduction.cumsum import CumsumInterface
-from tileops.kernels.reduction.softmax import SoftmaxInterface
+from tileops.kernels.reduction import (
+    CUMSUM_IMPLEMENTATIONS,
+    SOFTMAX_IMPLEMENTATIONS,
+    CumsumInterface,
+    SoftmaxInterface,
+)
 from tileops.op import Op
+from tileops.rules.interface import KernelInterface
 from tileops.uses import Uses
 
 # The dim splits the shape in three. A slice, for a scalar has no dim to index and is a row of one element.
@@ -26,6 +31,7 @@ class SoftmaxFwdOp(Op):
     like ``x``. As ``torch.softmax``.
     """
 
+    kernel_types: ClassVar[Mapping[str, type[KernelInterface]]] = SOFTMAX_IMPLEMENTATIONS
     interfaces: ClassVar[Mapping[str, Uses]] = {"softmax": Uses(SoftmaxInterface, facts=_ROWS)}
 
 
@@ -36,4 +42,5 @@ class CumsumFwdOp(Op):
     like ``x``. As ``torch.cumsum``.
     """
 
+    kernel_types: ClassVar[Mapping[str, type[KernelInterface]]] = CUMSUM_IMPLEMENTATIONS
     interfaces: ClassVar[Mapping[str, Uses]] = {"cumsum": Uses(CumsumInterface, facts=_ROWS)}

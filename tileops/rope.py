@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tileops.kernels.rope.rope import RoPEInterface
+from tileops.kernels.rope import ROPE_IMPLEMENTATIONS, RoPEInterface
 from tileops.op import Op
+from tileops.rules.interface import KernelInterface
 from tileops.uses import Uses
 
 
@@ -27,6 +28,7 @@ class RoPEFwdOp(Op):
     token are NaN. No kernel reads outside ``cos_sin``.
     """
 
+    kernel_types: ClassVar[Mapping[str, type[KernelInterface]]] = ROPE_IMPLEMENTATIONS
     interfaces: ClassVar[Mapping[str, Uses]] = {
         "rope": Uses(
             RoPEInterface,

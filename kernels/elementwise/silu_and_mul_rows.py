@@ -17,7 +17,7 @@ from tileops.rules.declaration import Declaration, Refusal
 ELEMENTS = 2**31 - 2**16
 """Most elements of the program with 32-bit indices: rounding up to a whole block stays within 31 bits."""
 
-FLIGHT = 2
+FLIGHT = 1
 """Accesses of each half in flight a thread."""
 
 

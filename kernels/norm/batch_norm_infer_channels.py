@@ -11,7 +11,7 @@ from attrs import frozen
 from tileops.kernels.built import Built
 from tileops.kernels.norm.batch_norm import BatchNormInferCall, BatchNormInferInterface
 from tileops.kernels.norm.channels import ChannelForm
-from tileops.kernels.rows import BLOCK, TURNS, WALK, Share, access_width
+from tileops.kernels.rows import BLOCK, WALK, Share, access_width
 from tileops.rules.archs import at_least
 from tileops.rules.declaration import Declaration, Refusal
 
@@ -86,7 +86,7 @@ class BatchNormInferWideKernel(BatchNormInferLaunch):
     def entry_for(cls, call: BatchNormInferCall) -> tuple[InferBuild, Callable[[], BatchNormInferWideKernel]]:
         """Returns the build identity of a call and the function that builds it."""
         form = ChannelForm.of(call)
-        share = Share(BLOCK, 1, TURNS, access_width(call.channels * call.spatial, call.dtype.itemsize))
+        share = Share(BLOCK, 1, 1, access_width(call.channels * call.spatial, call.dtype.itemsize))
         identity = InferBuild(form, share, call.arch)
         return identity, lambda: cls(identity)
 
@@ -100,6 +100,6 @@ class BatchNormInferWalkKernel(BatchNormInferLaunch):
     def entry_for(cls, call: BatchNormInferCall) -> tuple[InferBuild, Callable[[], BatchNormInferWalkKernel]]:
         """Returns the build identity of a call and the function that builds it."""
         form = ChannelForm.of(call)
-        share = Share(BLOCK, 1, TURNS, access_width(call.channels * call.spatial, call.dtype.itemsize))
+        share = Share(BLOCK, 1, 1, access_width(call.channels * call.spatial, call.dtype.itemsize))
         identity = InferBuild(form, share, call.arch, WALK)
         return identity, lambda: cls(identity)

@@ -12,6 +12,9 @@ from tileops.kernels.rows import BLOCK_BYTES, NARROW_LIMIT, PART_BYTES, one_row,
 from tileops.rules.archs import at_least
 from tileops.rules.declaration import Declaration, Refusal
 
+PART = f"({BLOCK_BYTES // 2} if spatial % 2 != 0 and itemsize(dtype) == 2 else {BLOCK_BYTES})"
+"""Bytes of a part of a channel that a block keeps, as a rule's text."""
+
 
 class BatchNormTrainBlockKernel(BatchNormTrainLaunch):
     """Serves channels that a block keeps on chip."""
@@ -53,13 +56,13 @@ class BatchNormTrainSharedKernel(BatchNormTrainLaunch):
                 f"a channel has {{count * itemsize(dtype)}} bytes: a block alone keeps {PART_BYTES}",
             ),
             Refusal(
-                f"count * itemsize(dtype) <= {BLOCK_BYTES} and channels * 2 > sm_count",
-                "{channels} channels, each kept by a block, occupy more than half of {sm_count} SMs already",
+                f"count * itemsize(dtype) <= {BLOCK_BYTES} and channels * 8 > sm_count",
+                "{channels} channels, each kept by a block, use {sm_count} SMs well enough",
             ),
             Refusal(
-                f"ceildiv(count * itemsize(dtype), {PART_BYTES}) > sm_count",
-                f"a channel has {{ceildiv(count * itemsize(dtype), {PART_BYTES})}} parts of {PART_BYTES} bytes, whose "
-                "blocks wait for each other: {sm_count} SMs hold as many at once",
+                f"ceildiv(count * itemsize(dtype), {PART}) > sm_count",
+                f"a channel has {{ceildiv(count * itemsize(dtype), {PART})}} parts, whose blocks wait for each other: "
+                "{sm_count} SMs hold as many at once",
             ),
             Refusal("channels > 1048576", "counts the parts of channels in 32 bits, got {channels} channels"),
         ),

@@ -27,7 +27,7 @@ class FusedAddRMSNormWarpKernel(FusedAddRMSNormLaunch):
     @classmethod
     def entry_for(cls, call: FusedAddRMSNormCall) -> tuple[RMSNormBuild, Callable[[], FusedAddRMSNormWarpKernel]]:
         """Returns the build identity of a call and the function that builds it."""
-        share = short_rows(call.length, call.dtype.itemsize)
+        share = short_rows(call.length, call.dtype.itemsize, busy=call.rows >= 8 * call.sm_count)
         identity = RMSNormBuild(NormForm.of(call), share, call.arch, added=True)
         return identity, lambda: cls(identity)
 

@@ -28,7 +28,8 @@ class GroupNormWarpKernel(GroupNormLaunch):
     def entry_for(cls, call: GroupNormCall) -> tuple[RunBuild, Callable[[], GroupNormWarpKernel]]:
         """Returns the build identity of a call and the function that builds it."""
         form = RunForm.of_groups(call)
-        identity = RunBuild(form, short_rows(form.spatial, call.dtype.itemsize), call.arch)
+        busy = call.batch * call.groups >= 8 * call.sm_count
+        identity = RunBuild(form, short_rows(form.spatial, call.dtype.itemsize, busy), call.arch)
         return identity, lambda: cls(identity)
 
 

@@ -27,7 +27,8 @@ class LayerNormShortKernel(LayerNormLaunch):
     @classmethod
     def entry_for(cls, call: LayerNormCall) -> tuple[RunBuild, Callable[[], LayerNormShortKernel]]:
         """Returns the build identity of a call and the function that builds it."""
-        identity = RunBuild(RunForm.of_layer(call), short_rows(call.length, call.dtype.itemsize), call.arch)
+        share = short_rows(call.length, call.dtype.itemsize, busy=call.rows >= 8 * call.sm_count)
+        identity = RunBuild(RunForm.of_layer(call), share, call.arch)
         return identity, lambda: cls(identity)
 
 
@@ -44,7 +45,8 @@ class LayerNormWarpKernel(LayerNormLaunch):
     @classmethod
     def entry_for(cls, call: LayerNormCall) -> tuple[RunBuild, Callable[[], LayerNormWarpKernel]]:
         """Returns the build identity of a call and the function that builds it."""
-        identity = RunBuild(RunForm.of_layer(call), several_rows(call.length, call.dtype.itemsize, 32), call.arch)
+        share = several_rows(call.length, call.dtype.itemsize, 32, busy=call.rows >= 8 * call.sm_count)
+        identity = RunBuild(RunForm.of_layer(call), share, call.arch)
         return identity, lambda: cls(identity)
 
 

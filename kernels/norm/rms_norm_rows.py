@@ -27,7 +27,8 @@ class RMSNormShortKernel(RMSNormLaunch):
     @classmethod
     def entry_for(cls, call: RMSNormCall) -> tuple[RMSNormBuild, Callable[[], RMSNormShortKernel]]:
         """Returns the build identity of a call and the function that builds it."""
-        identity = RMSNormBuild(NormForm.of(call), short_rows(call.length, call.dtype.itemsize), call.arch)
+        share = short_rows(call.length, call.dtype.itemsize, busy=call.rows >= 8 * call.sm_count)
+        identity = RMSNormBuild(NormForm.of(call), share, call.arch)
         return identity, lambda: cls(identity)
 
 
@@ -44,7 +45,8 @@ class RMSNormWarpKernel(RMSNormLaunch):
     @classmethod
     def entry_for(cls, call: RMSNormCall) -> tuple[RMSNormBuild, Callable[[], RMSNormWarpKernel]]:
         """Returns the build identity of a call and the function that builds it."""
-        identity = RMSNormBuild(NormForm.of(call), several_rows(call.length, call.dtype.itemsize, 32), call.arch)
+        share = several_rows(call.length, call.dtype.itemsize, 32, busy=call.rows >= 8 * call.sm_count)
+        identity = RMSNormBuild(NormForm.of(call), share, call.arch)
         return identity, lambda: cls(identity)
 
 

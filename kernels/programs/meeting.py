@@ -35,8 +35,10 @@ def take_ticket(counters: Any, ticket: Any, lane: Any) -> None:
 @T.macro
 def publish(counters: Any, row: Any, lane: Any) -> None:
     """Says that this block's part is done: what the calling thread 0 wrote before is seen by who waited."""
+    before = T.alloc_local((1,), "int32")
     if lane == 0:
-        T.atomic_add(counters[1 + row], 1, memory_order="release")
+        # TileLang 0.1.15 drops the order of an atomic_add of integers unless its result is asked for.
+        before[0] = T.atomic_add(counters[1 + row], 1, memory_order="release", return_prev=True)
 
 
 @T.macro

@@ -107,7 +107,8 @@ class CumsumShortKernel(CumsumLaunch):
     @classmethod
     def entry_for(cls, call: CumsumCall) -> tuple[CumsumBuild, Callable[[], CumsumShortKernel]]:
         """Returns the build identity of a call and the function that builds it."""
-        identity = CumsumBuild(AlongForm.of(call), short_rows(call.length, call.dtype.itemsize), call.arch)
+        share = short_rows(call.length, call.dtype.itemsize, busy=call.outer >= 8 * call.sm_count)
+        identity = CumsumBuild(AlongForm.of(call), share, call.arch)
         return identity, lambda: cls(identity)
 
 
@@ -123,7 +124,7 @@ class CumsumSplitKernel(CumsumLaunch):
                 "length={length}: parts of a row would have too little work",
             ),
             Refusal(
-                "outer * ceildiv(inner, 64) > 2 * sm_count",
+                "outer * ceildiv(inner, 128) >= sm_count",
                 "{outer} slices of {inner} rows keep {sm_count} SMs busy already",
             ),
             Refusal(

@@ -27,11 +27,20 @@ def program(form: ChannelForm, share: Share, blocks: int | None) -> Any:
     slice_ = threads * turns
     batch = T.dynamic("batch", "int64" if blocks else "int32")
     one_channel = spatial % width == 0
+    # An access has at most 16 bytes: parameters in float32 take two for what x has in one.
+    param_width = min(width, 4) if param_dtype == "float32" else width
 
     @T.macro
     def parameter(source: Any, into: Any, column: Any) -> None:
         if one_channel:
             into[0] = T.cast(source[column // spatial], "float32")
+        elif spatial == 1:
+            part = T.alloc_local((param_width,), param_dtype)
+            for chunk in T.unroll(width // param_width):
+                for i in T.vectorized(param_width):
+                    part[i] = source[column + chunk * param_width + i]
+                for i in T.vectorized(param_width):
+                    into[chunk * param_width + i] = T.cast(part[i], "float32")
         else:
             for i in T.unroll(width):
                 into[i] = T.cast(source[(column + i) // spatial], "float32")

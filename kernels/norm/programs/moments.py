@@ -223,6 +223,8 @@ def shared(form: RunForm, share: Share, blocks: int) -> Any:
     ):
         clear(counters, runs)
         with T.Kernel(runs * blocks, threads=(lanes, 1)) as _:
+            # At most 85 registers a thread: the parts of other rows load while this one waits.
+            T.annotate_min_blocks_per_sm(max(1, 768 // lanes))
             lane = T.get_thread_binding(0)
             ticket = T.alloc_shared((1,), "int32")
             kept = T.alloc_local((turns, width), form.dtype)

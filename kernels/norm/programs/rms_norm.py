@@ -97,13 +97,17 @@ def on_chip(form: NormForm, share: Share, added: bool) -> Any:
                             wide_other[i] = T.cast(other[t, i], "float32")
                         for i in T.unroll(width):
                             wide[i] = wide[i] + wide_other[i]
+                        # A buffer of its own: TileLang 0.1.15 converts the old value of one that is converted,
+                        # written and converted again.
                         for i in T.vectorized(width):
-                            kept[t, i] = T.cast(wide[i], dtype)
+                            one[i] = T.cast(wide[i], dtype)
                         if valid:
                             for i in T.vectorized(width):
-                                residual[row, access * width + i] = kept[t, i]
+                                residual[row, access * width + i] = one[i]
                         for i in T.vectorized(width):
-                            wide[i] = T.cast(kept[t, i], "float32")
+                            kept[t, i] = one[i]
+                        for i in T.vectorized(width):
+                            wide[i] = T.cast(one[i], "float32")
                     for i in T.unroll(width):
                         total[0] = total[0] + wide[i] * wide[i]
             combine(total, lane, place)

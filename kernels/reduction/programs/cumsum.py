@@ -190,16 +190,23 @@ def rows_split(form: AlongForm, share: Share, steps: int) -> Any:
 
 
 def columns_scanner(form: AlongForm, share: ColumnShare) -> Any:
-    """Returns a macro (x, y, slab, begin, column, carry, lane, level, valid): depth * turns elements of each row."""
+    """Returns a macro (x, y, slab, begin, column, carry, lane, level, valid): depth * turns elements of each row.
+
+    Elements are kept in the tensor's dtype and summed twice, first for the levels behind: so more of them fit.
+    """
     lanes, depth, turns, width = share.lanes, share.depth, share.turns, share.width
     length, dtype = form.length, form.dtype
 
     @T.macro
     def scan(x: Any, y: Any, slab: Any, begin: Any, column: Any, carry: Any, lane: Any, level: Any, valid: Any) -> None:
         kept = T.alloc_local((turns, width), dtype)
-        wide = T.alloc_local((turns, width), "float32")
-        before = T.alloc_local((width,), "float32")
+        wide = T.alloc_local((width,), "float32")
+        out = T.alloc_local((width,), dtype)
+        total = T.alloc_local((width,), "float32")
+        sums = T.alloc_shared((depth, width, lanes), "float32")
         first = begin + level * turns
+        for i in T.unroll(width):
+            total[i] = 0.0
         for t in T.unroll(turns):
             for i in T.unroll(width):
                 kept[t, i] = T.cast(0.0, dtype)
@@ -208,34 +215,30 @@ def columns_scanner(form: AlongForm, share: ColumnShare) -> Any:
                     kept[t, i] = x[slab, first + t, column + i]
         for t in T.unroll(turns):
             for i in T.vectorized(width):
-                wide[t, i] = T.cast(kept[t, i], "float32")
-            if t > 0:
-                for i in T.unroll(width):
-                    wide[t, i] = wide[t, i] + wide[t - 1, i]
+                wide[i] = T.cast(kept[t, i], "float32")
+            for i in T.unroll(width):
+                total[i] = total[i] + wide[i]
         for i in T.unroll(width):
-            before[i] = carry[i]
-        if depth > 1:
-            sums = T.alloc_shared((depth, width, lanes), "float32")
+            sums[level, i, lane] = total[i]
+        T.sync_threads()
+        for i in T.unroll(width):
+            total[i] = carry[i]
+        for other in T.serial(depth):
             for i in T.unroll(width):
-                sums[level, i, lane] = wide[turns - 1, i]
-            T.sync_threads()
-            for other in T.serial(depth):
-                for i in T.unroll(width):
-                    if other < level:
-                        before[i] = before[i] + sums[other, i, lane]
-                    carry[i] = carry[i] + sums[other, i, lane]
-            T.sync_threads()
-        else:
-            for i in T.unroll(width):
-                carry[i] = carry[i] + wide[turns - 1, i]
+                if other < level:
+                    total[i] = total[i] + sums[other, i, lane]
+                carry[i] = carry[i] + sums[other, i, lane]
+        T.sync_threads()
         for t in T.unroll(turns):
-            for i in T.unroll(width):
-                wide[t, i] = wide[t, i] + before[i]
             for i in T.vectorized(width):
-                kept[t, i] = T.cast(wide[t, i], dtype)
+                wide[i] = T.cast(kept[t, i], "float32")
+            for i in T.unroll(width):
+                total[i] = total[i] + wide[i]
+            for i in T.vectorized(width):
+                out[i] = T.cast(total[i], dtype)
             if valid and first + t < length:
                 for i in T.vectorized(width):
-                    y[slab, first + t, column + i] = kept[t, i]
+                    y[slab, first + t, column + i] = out[i]
 
     return scan
 

@@ -129,6 +129,8 @@ def shared(form: AlongForm, share: Share, parts: int) -> Any:
     ):
         clear(counters, count)
         with T.Kernel(count * parts, threads=(lanes, 1)) as _:
+            # At most 85 registers a thread: the parts of other rows load while this one waits.
+            T.annotate_min_blocks_per_sm(max(1, 768 // lanes))
             lane = T.get_thread_binding(0)
             ticket = T.alloc_shared((1,), "int32")
             kept = T.alloc_local((turns, width), dtype)

@@ -131,8 +131,10 @@ def program(form: RoPEForm, blocks: int | None) -> Any:
     ) -> None:
         cos = T.alloc_local((width,), "float32")
         sin = T.alloc_local((width,), "float32")
-        position = T.cast(positions[token], "int64")
-        inside = position >= 0 and position < known
+        # In a buffer: TileLang 0.1.15 loses a converted value that has a name where indices have 64 bits.
+        position = T.alloc_local((1,), "int64")
+        position[0] = T.cast(positions[token], "int64")
+        inside = position[0] >= 0 and position[0] < known
         if form.checked and lane == 0 and level == 0 and not inside:
             outside[0] = 1
         for p in T.unroll(passes):
@@ -142,8 +144,8 @@ def program(form: RoPEForm, blocks: int | None) -> Any:
                     cos[i] = T.float32(float("nan"))
                     sin[i] = T.float32(float("nan"))
                 if inside:
-                    angles(cos_sin, position, vector * width, cos)
-                    angles(cos_sin, position, pairs + vector * width, sin)
+                    angles(cos_sin, position[0], vector * width, cos)
+                    angles(cos_sin, position[0], pairs + vector * width, sin)
                 rotate(q, q_out, form.q_heads, token, lane, level, cos, sin, vector)
                 rotate(k, k_out, form.k_heads, token, lane, level, cos, sin, vector)
         if rest > 0:

@@ -1,0 +1,318 @@
+"""The calls that rows.py checks and the shares of threads that it tries: facts of call specs, an op each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from attrs import evolve
+
+from tileops.kernels.rows import Share
+
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+HALVES, ALL = (BF16, FP16), (BF16, FP16, FP32)
+
+
+def spread(dtypes: tuple[torch.dtype, ...], cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the cases, each with a dtype, and flags where they leave them out, taken in turn."""
+    return [{"dtype": dtypes[i % len(dtypes)]} | case for i, case in enumerate(cases)]
+
+
+def rows_of(dtypes: tuple[torch.dtype, ...], lengths: list[tuple[int, int]], **flags: Any) -> list[dict[str, Any]]:
+    """Returns calls of (rows, length), parameters present in turn."""
+    cases = []
+    for i, (rows, length) in enumerate(lengths):
+        turned = {name: bool((i + j) % 2) for j, name in enumerate(flags.get("turned", ()))}
+        cases.append({"rows": rows, "length": length, "eps": 1e-5} | turned)
+    return spread(dtypes, cases)
+
+
+# One, primes, a length for each width of access, both sides of a warp's, a block's and a program's limits.
+ROWS = [
+    (1, 1),
+    (3, 7),
+    (37, 64),
+    (5, 128),
+    (300, 132),
+    (1, 1003),
+    (9, 1024),
+    (2, 1536),
+    (41, 2050),
+    (1000, 4096),
+    (1, 5120),
+    (7, 8200),
+    (3, 32767),
+    (2, 32769),
+    (2, 65536),
+    (3, 65544),
+]
+
+ALONG = [
+    (1, 1, 1),
+    (3, 7, 1),
+    (37, 64, 1),
+    (300, 132, 1),
+    (5, 1003, 1),
+    (9, 512, 1),
+    (2, 4097, 1),
+    (41, 5120, 1),
+    (2, 32769, 1),
+    (3, 40000, 1),
+    (1, 128256, 1),
+    (5, 100001, 1),
+    (2, 262144, 1),
+    (1, 1, 5),
+    (3, 19, 24),
+    (2, 33, 17),
+    (3, 300, 12),
+    (1, 513, 40),
+    (2, 2100, 3),
+    (1, 4096, 256),
+    (7, 1, 1000),
+    (150, 1030, 130),
+]
+
+
+def along(cases: list[tuple[int, int, int]]) -> list[dict[str, Any]]:
+    """Returns calls of (outer, length, inner)."""
+    return spread(ALL, [dict(zip(("outer", "length", "inner"), case, strict=True)) for case in cases])
+
+
+def channels(cases: list[tuple[int, ...]], names: tuple[str, ...], **more: Any) -> list[dict[str, Any]]:
+    """Returns calls of norms of channels: weight and bias present in turn, parameters float32 or of the dtype."""
+    calls = []
+    for i, case in enumerate(cases):
+        dtype = ALL[i % 3]
+        facts = dict(zip(names, case, strict=True)) | {"weighted": i % 4 != 3, "biased": i % 2 == 0, "eps": 1e-5}
+        if "groups" not in names:
+            facts["param_dtype"] = FP32 if i % 2 else dtype
+        calls.append({"dtype": dtype} | facts | more)
+    return calls
+
+
+GROUPS = [
+    (1, 1, 1, 2),
+    (2, 6, 3, 7),
+    (3, 32, 8, 49),
+    (2, 320, 32, 36),
+    (5, 8, 2, 1003),
+    (1, 64, 32, 4096),
+    (2, 12, 4, 9000),
+    (1, 6, 2, 20001),
+    (2, 40, 4, 5000),
+    (1, 4, 2, 40001),
+    (3, 9, 3, 1),
+    (1, 8, 1, 131072),
+]
+BATCHES = [
+    (2, 1, 1),
+    (3, 5, 7),
+    (32, 64, 49),
+    (9, 33, 196),
+    (1, 7, 1003),
+    (4, 16, 4096),
+    (257, 40, 1),
+    (1000, 24, 1),
+    (33, 7, 1),
+    (5, 3, 16384),
+    (64, 20, 1024),
+    (3, 300, 8000),
+    (2, 2, 100001),
+    (700, 9, 49),
+]
+
+
+def rotations() -> list[dict[str, Any]]:
+    """Returns rotations: every form, part of a head, odd widths, positions outside."""
+    shapes = [
+        (1, 32, 8, 128, 64, 100),
+        (33, 5, 1, 96, 36, 50),
+        (7, 3, 2, 10, 5, 9),
+        (64, 16, 16, 256, 32, 200),
+        (5, 1, 1, 2, 1, 3),
+        (20, 130, 1, 64, 32, 64),
+        (11, 7, 3, 200, 100, 31),
+        (9, 40, 8, 80, 24, 17),
+    ]
+    names = ("tokens", "q_heads", "k_heads", "head_dim", "pairs", "known")
+    calls = []
+    for i, shape in enumerate(shapes):
+        for j in range(2):
+            dtype = ALL[(i + j) % 3]
+            calls.append(
+                dict(zip(names, shape, strict=True))
+                | {
+                    "dtype": dtype,
+                    "position_dtype": (torch.int64, torch.int32)[(i + j) % 2],
+                    "angle_dtype": dtype if i % 3 == 0 else FP32,
+                    "interleaved": bool(j),
+                    "check_positions": bool((i + j) % 2),
+                }
+            )
+    return calls
+
+
+RAGGED: dict[str, list[dict[str, Any]]] = {
+    "rms_norm": rows_of(HALVES, ROWS, turned=("weighted",)),
+    "fused_add_rms_norm": rows_of(ALL, ROWS, turned=("weighted",)),
+    "layer_norm": rows_of(ALL, ROWS, turned=("weighted", "biased")),
+    "softmax": along(ALONG),
+    "cumsum": along(ALONG),
+    "silu_and_mul": spread(ALL, [{"rows": r, "length": n} for r, n in ROWS[:12]]),
+    "rope": rotations(),
+    "group_norm": channels(GROUPS, ("batch", "channels", "groups", "spatial")),
+    "batch_norm_train": channels(BATCHES, ("batch", "channels", "spatial"), momentum=0.1),
+    "batch_norm_infer": channels(BATCHES, ("batch", "channels", "spatial")),
+}
+
+
+def put(*values: float) -> Callable[[list[Any]], None]:
+    """Returns a change of arguments: values at the starts of the first rows, a row of -inf last."""
+
+    def change(given: list[Any]) -> None:
+        x = given[0].view(-1)
+        for i, value in enumerate(values):
+            x[i * (x.numel() // (len(values) + 1)) + i] = value
+
+    return change
+
+
+def scaled(factor: float, shift: float = 0.0) -> Callable[[list[Any]], None]:
+    """Returns a change of arguments: x times a factor and shifted."""
+
+    def change(given: list[Any]) -> None:
+        given[0].mul_(factor).add_(shift)
+
+    return change
+
+
+def masked(given: list[Any]) -> None:
+    """Sets the first half of each row to -inf, and the first row whole."""
+    x = given[0]
+    x[:, : x.shape[1] // 2] = -math.inf
+    x[:1] = -math.inf
+
+
+INF, NAN = math.inf, math.nan
+SOFT = [(3, 100, 1), (5, 600, 1), (6, 4096, 1), (2, 128256, 1), (3, 20, 24), (3, 1000, 9)]
+SPECIAL: dict[str, list[tuple[dict[str, Any], Callable[[list[Any]], None]]]] = {
+    "softmax": [
+        ({"outer": o, "length": n, "inner": i, "dtype": FP32 if i < 9 else BF16}, change)
+        for o, n, i in SOFT
+        for change in (put(NAN), put(INF, -INF), scaled(1e4), masked)
+    ],
+    "rms_norm": [
+        ({"rows": 4, "length": n, "dtype": BF16, "weighted": True, "eps": 1e-5}, put(NAN, INF)) for n in (100, 4096)
+    ],
+    "layer_norm": [
+        ({"rows": 8, "length": n, "dtype": FP32, "weighted": False, "biased": False, "eps": 1e-5}, change)
+        for n in (100, 4096, 70000)
+        for change in (put(NAN), scaled(1.0, 100.0))
+    ],
+    "silu_and_mul": [({"rows": 4, "length": n, "dtype": FP32}, put(NAN, -INF, 1e4, -1e4)) for n in (64, 77)],
+    "cumsum": [
+        ({"outer": 2, "length": n, "inner": i, "dtype": FP32}, put(NAN)) for n, i in ((100, 1), (5000, 1), (3000, 5))
+    ],
+}
+
+LARGE: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "rms_norm": [
+        ("rms_norm_block", {"rows": 65600, "length": 32776, "dtype": BF16, "weighted": True, "eps": 1e-5}),
+        ("rms_norm_stream", {"rows": 2, "length": 2**30 + 24, "dtype": BF16, "weighted": False, "eps": 1e-5}),
+    ],
+    "softmax": [("softmax_stream", {"outer": 1, "length": 2**31 + 16, "inner": 1, "dtype": BF16})],
+    "silu_and_mul": [("silu_and_mul_walk", {"rows": 70000, "length": 32760, "dtype": BF16})],
+    "layer_norm": [
+        (
+            "layer_norm_stream",
+            {"rows": 2, "length": 2**30 + 8, "dtype": BF16, "weighted": False, "biased": False, "eps": 1e-5},
+        )
+    ],
+}
+
+
+def shares(*choices: tuple[int, int, int]) -> Callable[[Any], Iterator[Any]]:
+    """Returns other builds of an identity: (lanes, rows, turns)."""
+
+    def variants(identity: Any) -> Iterator[Any]:
+        for lanes, rows, turns in choices:
+            yield evolve(identity, share=Share(lanes, rows, turns, identity.share.width))
+
+    return variants
+
+
+def columns(*choices: tuple[int, int, int]) -> Callable[[Any], Iterator[Any]]:
+    """Returns other builds of an identity: (lanes, depth, turns) of a column share."""
+
+    def variants(identity: Any) -> Iterator[Any]:
+        for lanes, depth, turns in choices:
+            yield evolve(identity, share=evolve(identity.share, lanes=lanes, depth=depth, turns=turns))
+
+    return variants
+
+
+def heads(*choices: tuple[int, int]) -> Callable[[Any], Iterator[Any]]:
+    """Returns other builds of a rotation: (depth, turns)."""
+
+    def variants(identity: Any) -> Iterator[Any]:
+        for depth, turns in choices:
+            yield evolve(identity, form=evolve(identity.form, depth=depth, turns=turns))
+
+    return variants
+
+
+def parted(*choices: tuple[int, int]) -> Callable[[Any], Iterator[Any]]:
+    """Returns other builds of blocks that share a row: (lanes, turns), as many parts as that takes."""
+
+    def variants(identity: Any) -> Iterator[Any]:
+        length = identity.form.length
+        for lanes, turns in choices:
+            share = Share(lanes, 1, turns, identity.share.width)
+            yield evolve(identity, share=share, parts=-(-length // (lanes * turns * share.width)))
+
+    return variants
+
+
+def norm_rows(rows: int, length: int, **more: Any) -> dict[str, Any]:
+    """Returns a weighted normalisation of bfloat16 rows."""
+    return {"rows": rows, "length": length, "dtype": BF16, "weighted": True, "eps": 1e-5} | more
+
+
+SWEEPS: list[tuple[str, str, dict[str, Any], Callable[[Any], Iterator[Any]]]] = [
+    (
+        "softmax",
+        "softmax_shared",
+        {"outer": 256, "length": 151936, "inner": 1, "dtype": FP32},
+        parted((256, 8), (512, 8), (256, 16), (512, 4)),
+    ),
+    (
+        "softmax",
+        "softmax_columns",
+        {"outer": 4, "length": 19, "inner": 524288, "dtype": FP16},
+        columns((32, 2, 10), (16, 4, 5), (64, 4, 5), (32, 4, 5)),
+    ),
+    (
+        "batch_norm_train",
+        "batch_norm_train_shared",
+        {
+            "batch": 64,
+            "channels": 64,
+            "spatial": 12544,
+            "dtype": FP16,
+            "param_dtype": FP32,
+            "weighted": True,
+            "biased": True,
+            "momentum": 0.1,
+            "eps": 1e-5,
+        },
+        parted((512, 8), (512, 4), (256, 4), (1024, 4)),
+    ),
+    (
+        "cumsum",
+        "cumsum_walk",
+        {"outer": 16, "length": 4096, "inner": 2048, "dtype": BF16},
+        columns((8, 32, 8), (16, 16, 8), (16, 8, 16), (8, 16, 8), (8, 8, 16)),
+    ),
+]

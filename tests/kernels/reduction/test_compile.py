@@ -1,0 +1,43 @@
+"""Compiles the device programs of softmax and of the cumulative sum for sm_80 and sm_90a."""
+
+import pytest
+import torch
+
+from tests.kernels.compiling import A100, H200, access_bytes, compiled, why_not
+from tileops.kernels.reduction import CUMSUM_IMPLEMENTATIONS, SOFTMAX_IMPLEMENTATIONS
+
+pytestmark = [
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
+    # TileLang and TVM warn while they trace; what counts here is what they emit.
+    pytest.mark.filterwarnings("default"),
+]
+
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+
+# key, device, outer, length, inner, dtype, bytes of the widest access
+CASES = [
+    ("softmax_short", A100, 32, 128, 1, BF16, 16),
+    ("softmax_warp", H200, 4096, 256, 1, FP32, 16),
+    ("softmax_block", H200, 65536, 2048, 1, BF16, 16),
+    ("softmax_shared", H200, 64, 128256, 1, FP32, 16),
+    ("softmax_shared", A100, 3, 50257, 1, FP16, 0),
+    ("softmax_columns", A100, 4, 19, 4096, FP16, 16),
+    ("softmax_columns", H200, 4, 300, 6, FP32, 8),
+    ("softmax_stream", H200, 1, 2**31 + 8, 1, BF16, 16),
+    ("softmax_stream", A100, 2, 1000, 7, FP32, 0),
+    ("cumsum_short", A100, 65536, 64, 1, BF16, 16),
+    ("cumsum_split", H200, 1, 128256, 1, FP32, 16),
+    ("cumsum_split", A100, 1, 4096, 256, FP16, 16),
+    ("cumsum_walk", A100, 1, 2**31 + 8, 1, FP16, 16),
+    ("cumsum_walk", H200, 2**31, 40, 6, FP32, 8),
+]
+
+
+@pytest.mark.parametrize(("key", "facts", "outer", "length", "inner", "dtype", "widest"), CASES)
+def test_program_compiles(key, facts, outer, length, inner, dtype, widest):
+    cls = (SOFTMAX_IMPLEMENTATIONS | CUMSUM_IMPLEMENTATIONS)[key]
+    call = cls.request(device="cuda:0", stated=facts, outer=outer, length=length, inner=inner, dtype=dtype)
+    _, source = compiled(cls, call)
+    assert max(access_bytes(source, "x"), default=0) == widest
+    assert max(access_bytes(source, "y"), default=0) == widest
+    assert ("AtomicLoad" in source) == (key == "softmax_shared")

@@ -1,0 +1,131 @@
+"""Every limit that softmax and the cumulative sum declare, on both sides; their tables; build identities."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.kernels.tables import A100, H200, Asked
+from tileops.kernels.columns import COLUMN_LENGTH
+from tileops.kernels.reduction import CUMSUM_IMPLEMENTATIONS, SOFTMAX_IMPLEMENTATIONS
+from tileops.kernels.rows import COUNT_LIMIT
+
+BF16, FP32 = torch.bfloat16, torch.float32
+BASE = {"outer": 4096, "length": 4096, "inner": 1, "dtype": BF16}
+SOFTMAX = Asked(SOFTMAX_IMPLEMENTATIONS, **BASE)
+CUMSUM = Asked(CUMSUM_IMPLEMENTATIONS, **BASE)
+
+BOUNDARIES = [
+    (SOFTMAX, "softmax_short", {"length": 128}, {"length": 129}, "258 bytes: shared by less than a warp"),
+    (SOFTMAX, "softmax_short", {"length": 8}, {"length": 8, "inner": 2}, "inner=2: reads rows whose elements lie side"),
+    (SOFTMAX, "softmax_short", {"length": 1, "outer": COUNT_LIMIT}, {"length": 1, "outer": 2**31}, "32 bits"),
+    (SOFTMAX, "softmax_warp", {"length": 512, "dtype": FP32}, {"length": 513, "dtype": FP32}, "kept by a warp"),
+    (SOFTMAX, "softmax_warp", {"length": 512}, {"length": 512, "inner": 3}, "inner=3"),
+    (SOFTMAX, "softmax_warp", {"length": 8, "outer": COUNT_LIMIT}, {"length": 8, "outer": 2**31}, "32 bits"),
+    (SOFTMAX, "softmax_block", {"length": 65536}, {"length": 65538}, "kept by a block"),
+    (SOFTMAX, "softmax_block", {"length": 32767}, {"length": 32769}, "an odd length=32769"),
+    (SOFTMAX, "softmax_block", {}, {"inner": 2}, "inner=2"),
+    (SOFTMAX, "softmax_block", {"outer": COUNT_LIMIT}, {"outer": 2**31}, "32 bits"),
+    (SOFTMAX, "softmax_shared", {"length": 65538}, {"length": 65536}, "4096 rows, each kept by a block, use 132 SMs"),
+    (SOFTMAX, "softmax_shared", {"outer": 16, "length": 16385}, {"outer": 16, "length": 16384}, "a block alone keeps"),
+    (SOFTMAX, "softmax_shared", {"outer": 16, "length": 16386}, {"outer": 17, "length": 16386}, "17 rows, each kept"),
+    (SOFTMAX, "softmax_shared", {"length": 132 * 65536}, {"length": 132 * 65536 + 2}, "133 parts, whose blocks wait"),
+    (SOFTMAX, "softmax_shared", {"length": 132 * 32768 - 1}, {"length": 132 * 32768 + 1}, "133 parts"),
+    (SOFTMAX, "softmax_shared", {"length": 2**17}, {"length": 2**17, "inner": 2}, "inner=2"),
+    (SOFTMAX, "softmax_shared", {"length": 2**17, "outer": 2**20}, {"length": 2**17, "outer": 2**20 + 1}, "32 bits"),
+    (SOFTMAX, "softmax_columns", {"inner": 2, "length": 512}, {"inner": 1, "length": 512}, "inner=1"),
+    (
+        SOFTMAX,
+        "softmax_columns",
+        {"inner": 2, "length": COLUMN_LENGTH},
+        {"inner": 2, "length": COLUMN_LENGTH + 1},
+        "keeps at most 512 elements a row",
+    ),
+    (
+        SOFTMAX,
+        "softmax_columns",
+        {"inner": 2, "length": 2, "outer": 2**30 - 512},
+        {"inner": 2, "length": 2, "outer": 2**30},
+        "counts rows in 32 bits",
+    ),
+    (CUMSUM, "cumsum_short", {"length": 1024}, {"length": 1025}, "2050 bytes: read by a warp at once"),
+    (CUMSUM, "cumsum_short", {"length": 64}, {"length": 64, "inner": 2}, "inner=2"),
+    (CUMSUM, "cumsum_short", {"length": 8, "outer": COUNT_LIMIT}, {"length": 8, "outer": 2**31}, "32 bits"),
+    (CUMSUM, "cumsum_split", {"outer": 131}, {"outer": 132}, "132 slices of 1 rows keep 132 SMs busy"),
+    (
+        CUMSUM,
+        "cumsum_split",
+        {"outer": 1, "inner": 131 * 128},
+        {"outer": 1, "inner": 131 * 128 + 1},
+        "keep 132 SMs busy",
+    ),
+    (CUMSUM, "cumsum_split", {"outer": 1, "length": 1026}, {"outer": 1, "length": 1024}, "too little work"),
+    (
+        CUMSUM,
+        "cumsum_split",
+        {"outer": 1, "length": 1024, "dtype": FP32},
+        {"outer": 1, "length": 1023, "dtype": FP32},
+        "too little work",
+    ),
+    (CUMSUM, "cumsum_split", {"outer": 1, "length": 2**30}, {"outer": 1, "length": 2**30 + 1}, "counts in 32 bits"),
+]
+
+
+@pytest.mark.parametrize(("asked", "key", "served", "refused", "why"), BOUNDARIES)
+def test_limit_holds_on_both_sides(asked, key, served, refused, why):
+    asked.holds(key, served, refused, why)
+
+
+@pytest.mark.parametrize(("asked", "key"), [(SOFTMAX, "softmax_stream"), (CUMSUM, "cumsum_walk")])
+def test_the_general_one_serves_every_call(asked, key):
+    for outer, length, inner in [(1, 1, 1), (2**40, 1, 1), (1, 2**40, 1), (1, 1, 2**40), (3, 2**31, 5)]:
+        for facts in (H200, A100):
+            changes = {"outer": outer, "length": length, "inner": inner}
+            assert asked.reasons(key, facts, **changes) == []
+            assert asked.winner(facts, **changes)
+
+
+@pytest.mark.parametrize(
+    ("asked", "changes", "winner"),
+    [
+        (SOFTMAX, {"length": 128}, "softmax_short"),
+        (SOFTMAX, {"length": 1000}, "softmax_warp"),
+        (SOFTMAX, {}, "softmax_block"),
+        (SOFTMAX, {"outer": 64, "length": 128256}, "softmax_shared"),
+        (SOFTMAX, {"outer": 4, "length": 19, "inner": 2**19}, "softmax_columns"),
+        (SOFTMAX, {"length": 2**24}, "softmax_stream"),
+        (SOFTMAX, {"length": 4096, "inner": 4}, "softmax_stream"),
+        (CUMSUM, {"length": 64}, "cumsum_short"),
+        (CUMSUM, {"outer": 64, "length": 128256}, "cumsum_split"),
+        (CUMSUM, {"outer": 1, "inner": 256}, "cumsum_split"),
+        (CUMSUM, {}, "cumsum_walk"),
+        (CUMSUM, {"inner": 64}, "cumsum_walk"),
+    ],
+)
+def test_winner(asked, changes, winner):
+    assert asked.winner(**changes) == winner
+
+
+@pytest.mark.parametrize("asked", [SOFTMAX, CUMSUM])
+def test_the_table_is_sound(asked):
+    asked.is_sound()
+
+
+def test_every_part_of_a_split_sum_has_work():
+    for outer, length, inner in [(1, 1026, 1), (64, 128256, 1), (1, 2**20, 1), (3, 4097, 256), (1, 1500, 9)]:
+        identity = CUMSUM.identity("cumsum_split", outer=outer, length=length, inner=inner)
+        part = identity.slice_length * identity.steps
+        assert (identity.parts - 1) * part < length <= identity.parts * part
+
+
+def test_identity_leaves_the_number_of_slices_open():
+    for asked, key in ((SOFTMAX, "softmax_block"), (SOFTMAX, "softmax_stream"), (CUMSUM, "cumsum_walk")):
+        first, second = (asked.identity(key, outer=outer) for outer in (5000, 5001))
+        assert first == second
+        assert first != asked.identity(key, outer=5000, length=4104)
+
+
+def test_importing_the_family_imports_no_tilelang():
+    code = "import sys, tileops.kernels.reduction; sys.exit('tilelang' in sys.modules or 'tvm' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

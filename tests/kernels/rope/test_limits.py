@@ -1,0 +1,62 @@
+"""Every limit that the rotation declares, on both sides; the table; build identities."""
+
+import pytest
+import torch
+
+from tests.kernels.tables import A100, H200, Asked
+from tileops.kernels.rope import ROPE_IMPLEMENTATIONS
+from tileops.kernels.rows import COUNT_LIMIT
+
+BASE = {
+    "tokens": 64,
+    "q_heads": 32,
+    "k_heads": 8,
+    "head_dim": 128,
+    "pairs": 64,
+    "known": 8192,
+    "dtype": torch.bfloat16,
+    "position_dtype": torch.int64,
+    "angle_dtype": torch.float32,
+    "interleaved": False,
+    "check_positions": True,
+}
+ROPE = Asked(ROPE_IMPLEMENTATIONS, **BASE)
+
+
+@pytest.mark.parametrize(
+    ("served", "refused", "why"),
+    [
+        ({"tokens": COUNT_LIMIT}, {"tokens": COUNT_LIMIT + 1}, "a block a token"),
+        ({"q_heads": 2**20}, {"q_heads": 2**20 + 1}, "counts heads and their elements in 32 bits"),
+        ({"k_heads": 2**20}, {"k_heads": 2**20 + 1}, "counts heads and their elements in 32 bits"),
+        ({"head_dim": 2**20}, {"head_dim": 2**20 + 1}, "counts heads and their elements in 32 bits"),
+    ],
+)
+def test_limit_holds_on_both_sides(served, refused, why):
+    ROPE.holds("rope_token", served, refused, why)
+
+
+def test_winner():
+    assert ROPE.winner() == "rope_token"
+    assert ROPE.winner(q_heads=2**21) == "rope_walk"
+    for facts in (H200, A100):
+        for changes in ({"tokens": 2**40}, {"head_dim": 2**40}, {"known": 2**40}):
+            assert ROPE.reasons("rope_walk", facts, **changes) == []
+
+
+def test_the_table_is_sound():
+    ROPE.is_sound()
+
+
+def test_identity_leaves_tokens_and_known_positions_open():
+    first, second = (ROPE.identity("rope_token", tokens=n, known=n) for n in (5, 6))
+    assert first == second != ROPE.identity("rope_token", interleaved=True)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "pairs", "width", "rest"), [(128, 64, 8, 8), (96, 36, 4, 8), (10, 5, 1, 2), (80, 24, 8, 8)]
+)
+def test_accesses_start_on_their_boundaries(head_dim, pairs, width, rest):
+    form = ROPE.identity("rope_token", head_dim=head_dim, pairs=pairs).form
+    assert (form.width, form.rest_width) == (width, rest)
+    assert form.lanes * form.depth <= 256
