@@ -243,7 +243,7 @@ def median(values: Sequence[float]) -> float:
 
 @attrs.frozen
 class Summary:
-    """Holds an op's ratios to one baseline over all rows that have it."""
+    """Holds an op's ratios to one baseline over all rows that have it; ``host_mean`` is that of the host's times."""
 
     op: str
     baseline: str
@@ -252,24 +252,34 @@ class Summary:
     worst: float
     worst_label: str
     lost: int
+    host_mean: float | None
 
 
 def summaries(rows: Sequence[Row]) -> list[Summary]:
     """Return a summary for each op and baseline, in the order of the rows."""
     found: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    hosts: dict[tuple[str, str], list[float]] = {}
     for row in rows:
         for name in row.baselines:
             ratio = row.ratio(name)
             if ratio is not None:
                 found.setdefault((row.op, name), []).append((ratio, f"{row.label} {row.dtypes}"))
+                host = row.baselines[name].host_us
+                if host is not None and row.host_us is not None:
+                    hosts.setdefault((row.op, name), []).append(host / row.host_us)
     return [
-        Summary(op, name, len(ratios), mean(r for r, _ in ratios) or 0.0, *min(ratios), _lost(ratios))
+        Summary(
+            op=op,
+            baseline=name,
+            rows=len(ratios),
+            mean=mean(ratio for ratio, _ in ratios) or 0.0,
+            worst=min(ratios)[0],
+            worst_label=min(ratios)[1],
+            lost=sum(ratio * SLOWER < 1 for ratio, _ in ratios),
+            host_mean=mean(hosts.get((op, name), ())),
+        )
         for (op, name), ratios in found.items()
     ]
-
-
-def _lost(ratios: Sequence[tuple[float, str]]) -> int:
-    return sum(ratio * SLOWER < 1 for ratio, _ in ratios)
 
 
 def by_op(rows: Sequence[Row], chosen: Callable[[Row], bool] = lambda row: True) -> dict[str, list[Row]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 from tileops.tools import words
 from tileops.tools.figures import TIMED, Preference, Regret, Report, Row, by_op, mean, summaries
 from tileops.tools.usage import UsageError
 
-HEAD = ("row", "dtypes", "kernel", "timing", "latency us", "busy us", "host us", "roofline")
+HEAD = ("row", "dtypes", "kernel", "timing", "latency us", "busy us", "host us", "its host us", "roofline")
+LARGE_BYTES: Final = 64 * 2**20
 _MARK = "<!-- bench: {} -->"
 _END = "<!-- end -->"
 
@@ -25,6 +27,8 @@ def text(report: Report) -> str:
     if report.rows:
         lines += ["", "time of the baseline over ours"]
         lines += words.columns(_means(report), indent="  ")
+        lines += ["", "share of the roofline, calls that move 64 MiB and more"]
+        lines += words.columns(_shares(report), indent="  ")
     for one in report.regret:
         lines += ["", *_regret(one)]
     return "\n".join(lines)
@@ -63,7 +67,19 @@ def line(row: Row, baselines: Sequence[str]) -> tuple[str, ...]:
     """Write a row's cells; a baseline's cell is its time over ours."""
     served = row.target or row.implementation or "-"
     if row.reading is None:
-        return (row.label, row.dtypes, served, "-", "-", "-", "-", "-", *("-" for _ in baselines), row.outcome.upper())
+        return (
+            row.label,
+            row.dtypes,
+            served,
+            "-",
+            "-",
+            "-",
+            "-",
+            "-",
+            "-",
+            *("-" for _ in baselines),
+            row.outcome.upper(),
+        )
     share = row.roofline
     return (
         row.label,
@@ -72,11 +88,16 @@ def line(row: Row, baselines: Sequence[str]) -> tuple[str, ...]:
         row.timing or "-",
         f"{row.reading.latency_ms * 1e3:.1f}",
         f"{row.reading.device_busy_ms * 1e3:.1f}",
-        "-" if row.host_us is None else f"{row.host_us:.1f}",
+        _us(row.host_us),
+        _us(None if row.against is None else row.baselines[row.against].host_us),
         "-" if share is None else f"{share:.0%} {row.bound}",
         *(_ratio(row, name) for name in baselines),
         "lost" if row.lost else "",
     )
+
+
+def _us(microseconds: float | None) -> str:
+    return "-" if microseconds is None else f"{microseconds:.1f}"
 
 
 def _ratio(row: Row, name: str) -> str:
@@ -85,10 +106,23 @@ def _ratio(row: Row, name: str) -> str:
 
 
 def _means(report: Report) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("op", "baseline", "rows", "geometric mean", "worst", "lost", "at")]
+    rows: list[tuple[str, ...]] = [
+        ("op", "baseline", "rows", "geometric mean", "worst", "lost", "host, mean", "worst at")
+    ]
     for one in summaries(report.rows):
         figures = str(one.rows), f"{one.mean:.3f}", f"{one.worst:.2f}", str(one.lost)
-        rows.append((one.op, one.baseline, *figures, one.worst_label))
+        host = "-" if one.host_mean is None else f"{one.host_mean:.2f}"
+        rows.append((one.op, one.baseline, *figures, host, one.worst_label))
+    return rows
+
+
+def _shares(report: Report) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("op", "rows", "share, mean", "least", "at")]
+    for op, large in by_op(report.rows, lambda row: row.bytes >= LARGE_BYTES).items():
+        shares = [(share, f"{row.label} {row.dtypes}") for row in large if (share := row.roofline) is not None]
+        if shares:
+            least, label = min(shares)
+            rows.append((op, str(len(shares)), f"{mean(share for share, _ in shares):.0%}", f"{least:.0%}", label))
     return rows
 
 
@@ -146,6 +180,7 @@ def sections(report: Report) -> dict[str, str]:
     if report.rows:
         found["about"] = "\n".join(f"- {one}" for one in about(report))
         found["means"] = markdown(_means(report))
+        found["shares"] = markdown(_shares(report))
         parts = []
         for op, rows in by_op(report.rows).items():
             names = list(dict.fromkeys(name for row in rows for name in row.baselines))

@@ -136,10 +136,13 @@ def test_recorded_figures_are_shown_drawn_and_put_into_a_page(
     out = capsys.readouterr().out
     assert "NVIDIA H200 (cuda:0), 2026-11-29, torch 2.11.0, tilelang 0.1.15; timed by cupti" in out
     assert "no column compile: triton is not installed" in out
+    assert "GemmFwdOp  cublas    2     0.980           0.80   1     1.79        lost bfloat16" in out
     assert "regret over 2 calls: geometric mean 1.095, worst 1.200" in out
     assert "contradicted: gemv over gemm_mma at m=2" in out
     assert chart.read_text().startswith("<svg")
-    assert "| lost | bfloat16 | gemv | cupti | 11.0 | 10.0 | 14.0 | 80% memory | 0.80 | lost |" in page.read_text()
+    assert (
+        "| lost | bfloat16 | gemv | cupti | 11.0 | 10.0 | 14.0 | 25.0 | 80% memory | 0.80 | lost |" in page.read_text()
+    )
     assert "old" not in page.read_text()
     assert page.read_text().endswith("\nkept\n")
 
