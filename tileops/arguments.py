@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from tileops.backend.words import shown
 from tileops.rules.errors import SignatureError
 
 #: The classes whose memory a kernel reads as it is. Any other subclass of Tensor means something by its operations:
@@ -60,7 +61,7 @@ def check_gradients(op: str, names: Sequence[str], values: Sequence[torch.Tensor
 def _problem(value: Any) -> str | None:
     """Say why a kernel cannot read ``value``'s memory as that of a plain tensor; None when it can."""
     if not isinstance(value, torch.Tensor):
-        return f"{type(value).__name__}: {value!r:.80}"
+        return f"{type(value).__name__}: {shown(value)}"
     if value.is_nested:
         return "a nested tensor; call the op for each of its parts"
     if value.layout is not torch.strided:

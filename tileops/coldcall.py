@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tileops import backend, capture, decisions
 from tileops.arguments import check_arguments
+from tileops.backend.words import shown
 from tileops.forced import named_kernel
 from tileops.launch import Copy, copies_for, launcher
 from tileops.memo import Held, MemoKey
@@ -199,7 +200,7 @@ class ColdCall:
         if not callable(kernel):
             raise BackendError(
                 f"{self.name}: the kernel builder of target {target!r} has to return something callable, "
-                f"got {type(kernel).__name__}: {kernel!r:.80}",
+                f"got {type(kernel).__name__}: {shown(kernel)}",
                 op=self.name,
                 target=target,
             )

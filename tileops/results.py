@@ -12,6 +12,7 @@ import torch
 from torch._C._dynamo.guards import TensorGuards
 
 from tileops.arguments import PLAIN
+from tileops.backend.words import shown
 from tileops.rules.errors import KernelResultError
 
 
@@ -175,7 +176,7 @@ def _describe(result: Any, tensors: Sequence[torch.Tensor | None]) -> str:
     if isinstance(result, (tuple, list)):
         return f"a {type(result).__name__} of {len(result)}: {', '.join(type(item).__name__ for item in result)}"
     if not isinstance(result, torch.Tensor):
-        return f"{type(result).__name__}: {result!r:.80}"
+        return f"{type(result).__name__}: {shown(result)}"
     kind = "tensor" if type(result) in PLAIN else type(result).__qualname__
     if result.layout is not torch.strided or result.is_nested:
         return f"a {result.dtype} {kind} of layout {result.layout}{', nested' if result.is_nested else ''}"

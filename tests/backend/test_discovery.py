@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -328,6 +329,52 @@ def test_a_value_that_names_no_module_is_a_failure(monkeypatch, tmp_path, regist
         "AttributeError",
     ]
     assert [str(warning.message).split()[1] for warning in seen] == ["'e0'", "'e1'", "'e2'"]
+
+
+REGISTERS = """
+from __main__ import tgt_registry
+tgt_registry.register_detector("mini", lambda device: True)
+tgt_registry.register_kernel_builder("GemmFwdOp", "mini", print)
+"""
+
+
+@pytest.mark.parametrize("imported", [False, True], ids=["fresh", "imported before"])
+@pytest.mark.parametrize("names", [("a_good", "z_bad"), ("z_good", "a_bad")], ids=["bad last", "bad first"])
+def test_two_entry_points_of_one_module_fail_each_for_itself(monkeypatch, tmp_path, registry, names, imported):
+    module = f"tgt_{names[0]}_{imported}".lower()
+    monkeypatch.setattr(sys.modules["__main__"], "tgt_registry", registry, raising=False)
+    points(monkeypatch, tmp_path, **{module: REGISTERS})
+    if imported:
+        importlib.import_module(module)
+    good, bad = names
+    found = [EntryPoint(good, module, "tileops.backends"), EntryPoint(bad, f"{module}:thing", "tileops.backends")]
+    discovery = Discovery(registry, lambda: found)
+    with pytest.warns(BackendWarning, match=f"backend '{bad}' .* failed to load: AttributeError: .*thing"):
+        discovery.run()
+    assert {record.entry_point: record.state for record in discovery.records()} == {good: "loaded", bad: "failed"}
+    assert registry.targets("GemmFwdOp") == ["mini"]
+    owners = {record.entry_point: record.owner for record in discovery.records()}
+    assert [entry.kind for entry in registry.registered_by(owners[good])] == ["detector", "kernel builder"]
+    assert registry.registered_by(owners[bad]) == []
+    sys.modules[module].tgt_registry.register_kernel_builder("GemmFwdOp", "late", print)  # what loaded may go on
+    exec("tgt_registry.register_detector('later', lambda device: False)", vars(sys.modules[module]))
+    assert "later" in registry.targets()
+
+
+def test_what_failed_entry_points_of_one_module_registered_goes(monkeypatch, tmp_path, registry):
+    monkeypatch.setattr(sys.modules["__main__"], "tgt_registry", registry, raising=False)
+    points(monkeypatch, tmp_path, tgt_both=REGISTERS, tgt_raises=REGISTERS + "raise OSError('no driver')\n")
+    values = {"a": "tgt_both:thing", "b": "tgt_both:thong", "c": "tgt_raises", "d": "tgt_raises:thing"}
+    discovery = Discovery(
+        registry, lambda: [EntryPoint(name, value, "tileops.backends") for name, value in values.items()]
+    )
+    with pytest.raises(OSError, match="no driver"):
+        importlib.import_module("tgt_raises")  # by the program, before; what it left is nobody's
+    with pytest.warns(BackendWarning) as said:
+        discovery.run()
+    assert [record.cause for record in discovery.failures()][2:] == ["OSError: no driver"] * 2
+    assert len(said) == 4
+    assert registry.targets() == []
 
 
 def test_declining_is_no_failure_and_no_warning(monkeypatch, tmp_path, registry):

@@ -8,13 +8,13 @@ import torch
 
 from tileops.backend import process
 from tileops.backend.discovery import Discovery
-from tileops.backend.registry import Registry
+from tileops.backend.registry import BackendWarning, Registry
 from tileops.backend.settlement import TargetStage
 from tileops.gemm import GemmFwdOp
 from tileops.kernels.gemm.interface import GemmInterface
 from tileops.results import ResultCheck
 from tileops.rules.declaration import Declaration
-from tileops.rules.errors import KernelResultError
+from tileops.rules.errors import BackendError, KernelResultError, SignatureError
 
 CPU = torch.device("cpu")
 A, B = torch.ones(4, 8), torch.ones(6, 8)
@@ -209,3 +209,41 @@ def test_an_error_of_ours_and_an_interrupt_get_no_note(registry):
         with pytest.raises(kind) as caught:
             op(*HALF)
         assert not hasattr(caught.value, "__notes__")
+
+
+# Foreign objects in messages.
+
+
+class Array:
+    """Looks like an array of several rows: its repr has lines of its own."""
+
+    def __repr__(self):
+        return "array([[1., 1.],\n       [1., 1.]])"
+
+
+class Mute:
+    def __repr__(self):
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(
+    ("thing", "said"),
+    [(Array(), "Array: array([[1., 1.], [1., 1.]])"), (Mute(), "Mute: (its repr cannot be written)")],
+    ids=["lines", "no repr"],
+)
+def test_a_foreign_object_is_shown_on_one_line(registry, thing, said):
+    op = serve(registry, lambda a, b: thing)
+    with pytest.raises(KernelResultError) as result:
+        op(*HALF)
+    with pytest.raises(SignatureError) as argument:
+        op(HALF[0], thing)
+    registry.register_detector("vague", lambda device: thing)
+    with pytest.warns(BackendWarning) as detector:
+        process._stage.claimants(CPU)
+    registry.register_kernel_builder("GemmFwdOp", "odd", lambda a, b, **params: thing)
+    with pytest.raises(BackendError) as builder:
+        GemmFwdOp(target="odd")(*HALF)
+    messages = [str(one.value) for one in (result, argument, builder)]
+    assert [message for message in messages if said not in message] == []
+    messages.append(str(detector[0].message))
+    assert [message for message in messages if "\n" in message or said.partition(": ")[2] not in message] == []

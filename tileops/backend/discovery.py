@@ -117,18 +117,20 @@ class Discovery:
             self._registry.set_owners(owners)
             for owner in sorted(owners, key=_order):
                 if owner not in self._records:  # else an interrupted discovery loaded it
-                    self._load(owner, owners[owner])
+                    self._load(owner, owners[owner], [one for one in owners if one.module == owner.module])
             # Another backend may have imported a failed one once more, or it left a thread behind that registers.
             self._registry.close(record.owner for record in self.failures())
             self._done = True
         finally:
             self._running = False
 
-    def _load(self, owner: Owner, point: EntryPoint) -> None:
-        """Import one backend's module; whatever it raises, nothing that it registered stays."""
+    def _load(self, owner: Owner, point: EntryPoint, of_module: Collection[Owner]) -> None:
+        """Import one backend's module, ``of_module`` the entry points of it; if it raises, nothing of it stays."""
         if owner.module not in sys.modules:
             # What is there already was left by an import that failed before, outside discovery.
-            self._registry.forget(owner)
+            for one in of_module:
+                if one not in self._records:
+                    self._registry.forget(one)
         try:
             with self._registry.loading(owner):
                 point.load()

@@ -88,6 +88,7 @@ class Registry:
         self._entries: dict[tuple[str, tuple[str, ...]], Registration] = {}
         self._owners: tuple[Owner, ...] = ()
         self._closed: frozenset[Owner] = frozenset()
+        self._failed: frozenset[Owner] = frozenset()
         self._loading: tuple[Owner, int] | None = None
         self._warnings: deque[tuple[Owner | None, str]] = deque()
 
@@ -179,17 +180,37 @@ class Registry:
 
     @contextmanager
     def loading(self, owner: Owner) -> Iterator[None]:
-        """Attribute registrations of this thread to ``owner``; take out all of them if the block raises."""
+        """Attribute registrations of this thread to ``owner``; take out all of them if the block raises.
+
+        What a module registered that was imported well stays if another entry point names it too.
+        """
         with self._lock:
             self._loading = (owner, threading.get_ident())
+            self._failed -= {owner}
         try:
             yield
         except BaseException:
+            self._failed |= {owner}
+            self._hand_over(owner)
             self.forget(owner)
             raise
         finally:
             with self._lock:
                 self._loading = None
+
+    def _hand_over(self, owner: Owner) -> None:
+        """Give the registrations of a module that is there to another of its entry points that has not failed.
+
+        A module whose own import raised is not there: it is imported again for the other one.
+        """
+        with self._lock:
+            heir = self._owner_of(owner.module) if owner.module in sys.modules else None
+            if heir is None or heir in self._failed or heir.claim_on(owner.module) != owner.claim_on(owner.module):
+                return
+            self._entries = {
+                name: attrs.evolve(entry, owner=heir) if entry.owner == owner else entry
+                for name, entry in self._entries.items()
+            }
 
     def close(self, owners: Iterable[Owner]) -> None:
         """Take out what these owners registered, and refuse what they try to register from now on."""
@@ -210,12 +231,19 @@ class Registry:
     def _owner_of(self, module: str) -> Owner | None:
         """Return the owner of code in ``module``: the entry point it lies in, or else the one loading in this thread.
 
-        The module comes first: when one backend imports another, each keeps its own registrations.
+        The module comes first: when one backend imports another, each keeps its own registrations. Of several entry
+        points into one module, the one that is loading has what the module registers, and none that failed.
         """
+        loading = self._loading_here()
         inside = [owner for owner in self._owners if owner.covers(module)]
-        if inside:
-            return max(inside, key=lambda owner: (owner.claim_on(module), owner.entry_point, owner.distribution or ""))
-        return self._loading_here()
+        if not inside:
+            return loading
+
+        def rank(owner: Owner) -> tuple[object, ...]:
+            whose = owner.claim_on(module), owner not in self._failed, owner == loading
+            return *whose, owner.entry_point, owner.distribution or ""
+
+        return max(inside, key=rank)
 
     def _loading_here(self) -> Owner | None:
         """Return the owner that this thread is loading."""

@@ -11,7 +11,7 @@ import torch
 from tileops.backend.discovery import Discovery
 from tileops.backend.protocol import BUILTIN, BuildKernel, Detector, Target
 from tileops.backend.registry import Registry
-from tileops.backend.words import cause_of
+from tileops.backend.words import cause_of, shown
 from tileops.rules.device import device_kind
 from tileops.rules.errors import AmbiguousTargetError, BackendError, OpNotAvailableError
 
@@ -178,7 +178,7 @@ def _yes_or_no(answer: object) -> bool:
     """Return a detector's answer; raises TypeError for what is none of True, False, 1 and 0."""
     if isinstance(answer, int) and answer in (0, 1):
         return bool(answer)
-    raise TypeError(f"it returned {answer!r:.60}, which is neither True nor False")
+    raise TypeError(f"it returned {shown(answer, 60)}, which is neither True nor False")
 
 
 def _with(message: str, notes: str) -> str:
