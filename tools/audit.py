@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -22,7 +22,7 @@ from tileops.rules.report import Finding
 from tileops.rules.table import RuleTable
 from tileops.rules.trace import plain_value
 from tileops.rules.verdicts import load, verdict_hash
-from tileops.tools import calls, proofs
+from tileops.tools import calls, decisions, proofs
 from tileops.tools.answer import answer
 from tileops.tools.catalogue import Asked, Known, known
 from tileops.tools.question import Place
@@ -83,15 +83,20 @@ def op_names() -> frozenset[str]:
     return catalog.op_names()
 
 
-def audit(names: Collection[str] | None = None) -> Audit:
-    """Check these ops, or all of them. Proves anew, whatever verdict is stored. Raises for no finding."""
+def audit(names: Collection[str] | None = None, tell: Callable[[int, int, str], None] = lambda *_: None) -> Audit:
+    """Check these ops, or all of them. Proves anew, whatever verdict is stored. Raises for no finding.
+
+    ``tell`` hears before each op how many are done, how many there are, and its name.
+    """
     findings: list[Found] = []
     tables: list[RuleTable] = []
     counts = Counter(dict.fromkeys(("ops", "tables", "implementations", "pairs", "queries", "workloads"), 0))
     broken = _unreadable(findings)
-    for name, family in sorted(catalog.families().items()):
-        if (names is not None and name not in names) or family in broken:
-            continue
+    kept = decisions.stored()
+    asked = [name for name, family in sorted(catalog.families().items()) if family not in broken]
+    asked = [name for name in asked if names is None or name in names]
+    for done, name in enumerate(asked):
+        tell(done, len(asked), name)
         counts["ops"] += 1
         try:
             op = known(name)
@@ -99,6 +104,8 @@ def audit(names: Collection[str] | None = None) -> Audit:
             findings.append(Found(op=name, kind="import", message=f"{type(error).__name__}: {error}"))
             continue
         findings += check_op(op, counts, tables)
+        findings += _decisions(op, kept)
+    tell(len(asked), len(asked), "")
     return Audit(tuple(findings), counts, tuple(tables))
 
 
@@ -143,6 +150,16 @@ def check_op(op: Known, counts: Counter[str], tables: list[RuleTable]) -> list[F
     found += [_gap(op, gap) for gap in proofs.of_claims(op, counts)]
     found += _claims(op, counts)
     return found
+
+
+def _decisions(op: Known, kept: Mapping[str, Mapping[str, str]] | None) -> Iterator[Found]:
+    """Yield a finding for each workload row that is decided otherwise than the stored decisions say."""
+    if kept is None:
+        return
+    for one in decisions.differences(op, kept):
+        message = f"{one.message}; run tools.check --update if it is meant"
+        command = f"python -m tools.explain {op.name} --workload {one.row} --arch {decisions.ARCHS[0]}"
+        yield Found(op=op.name, kind="decision", message=message, call={"workload": one.row}, command=command)
 
 
 def _gap(op: Known, gap: Gap) -> Found:

@@ -26,6 +26,7 @@ from tileops.tools import calls, words
 from tileops.tools.catalogue import Asked, Known
 from tileops.tools.question import Place
 
+REDUNDANT = "it decides nothing on this device: other refusals keep the same calls out"
 _RUNNABLE = 1 << 28  # elements of a tensor up to which a boundary stays near its workload row
 _BASES = 4  # workload rows from which the search for a limit starts, the smallest first
 
@@ -124,7 +125,10 @@ def _of_implementation(op: Known, asked: Asked, key: str, device: DeviceFacts) -
             yield Boundary(*about, *pair)
             continue
         refused = proof.prover.find([*side.available(), side.rule.fires, side.rule.defined], side.shows_refused)
-        why = "no call that the implementation serves was found" if refused.witness else "no call is refused by it"
+        alone = proof.prover.find(side.conditions(fires=True), side.shows_alone)
+        why = "no call that the implementation serves was found near the workload rows"
+        if alone.status == "none":
+            why = REDUNDANT if refused.status == "found" else "no call on this device is refused by it"
         yield Boundary(*about, None, refused.witness, why)
 
 
@@ -181,6 +185,9 @@ class _Side:
 
     def shows_refused(self, call: CallSpec) -> Sequence[Term] | None:
         return None if self.index in self.fired(call) else []
+
+    def shows_alone(self, call: CallSpec) -> Sequence[Term] | None:
+        return None if self.refused(call) else []
 
     def conditions(self, fires: bool) -> list[Term]:
         """Return the terms of a call that this refusal alone keeps out, or that the implementation serves."""

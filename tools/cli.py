@@ -13,6 +13,7 @@ from tileops.tools.usage import SERVED, USAGE
 COMMANDS = {
     "explain": "which implementation a call gets, and why",
     "check": "prove the tables, check the manifest and its claims",
+    "diff": "the calls that get another implementation than at a git revision",
     "claim": "what a backend may claim by the report of a run of the op tests",
     "bench": "measure the cost of dispatch",
 }
