@@ -27,8 +27,9 @@ def text(report: Report) -> str:
     if report.rows:
         lines += ["", "time of the baseline over ours"]
         lines += words.columns(_means(report), indent="  ")
-        lines += ["", "share of the roofline, calls that move 64 MiB and more"]
-        lines += words.columns(_shares(report), indent="  ")
+        shares = _shares(report)
+        if len(shares) > 1:
+            lines += ["", "share of the roofline, calls that move 64 MiB and more", *words.columns(shares, indent="  ")]
     for one in report.regret:
         lines += ["", *_regret(one)]
     return "\n".join(lines)

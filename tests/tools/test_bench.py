@@ -223,6 +223,14 @@ def test_every_marked_place_of_the_page_is_filled_and_filling_again_changes_noth
     assert tables.fill(filled, found) == filled
 
 
+def test_shares_of_the_roofline_are_those_of_large_calls() -> None:
+    large = attrs.evolve(timed("large", 0.010, 0.012), bytes=tables.LARGE_BYTES)
+    found = tables.sections(Report(ABOUT, (timed("small", 0.010, 0.012), large)))
+    assert found["shares"].splitlines()[2:] == ["| GemmFwdOp | 1 | 80% | 80% | large bfloat16 |"]
+    assert "calls that move 64 MiB" in tables.text(Report(ABOUT, (large,)))
+    assert "calls that move 64 MiB" not in tables.text(REPORT)
+
+
 def test_a_page_without_a_marked_place_is_a_mistake() -> None:
     with pytest.raises(UsageError, match="no marked place"):
         tables.fill("# A page\n", {"rows": "table"})
