@@ -13,7 +13,7 @@ from tileops.rules.device import DeviceFacts, reference
 from tileops.rules.domain import DEVICE_FACTS, Unstatable
 from tileops.rules.errors import RuleError
 from tileops.rules.proof import Proof, undecided
-from tileops.rules.query import Answer
+from tileops.rules.query import Answer, Confirm
 from tileops.rules.report import WARNING, Finding
 from tileops.rules.spaces import spaces
 from tileops.rules.terms import Term
@@ -47,10 +47,25 @@ def dead(proof: Proof) -> Iterator[Finding]:
 
 def wins(proof: Proof, key: str, *among: Term) -> Answer:
     """Look for a call, among those that meet some conditions, that an implementation wins."""
-    return proof.prover.find([proof.served(key).serves, *among], functools.partial(_shows_win, proof, key, among))
+    return proof.prover.find([proof.served(key).serves, *among], _once(functools.partial(_shows_win, proof, key)))
 
 
-def _shows_win(proof: Proof, key: str, among: tuple[Term, ...], call: CallSpec) -> Sequence[Term] | None:
+def _once(confirm: Confirm) -> Confirm:
+    """Return ``confirm`` for a question whose witness nobody sees: the first will do, it is not made smaller."""
+    found: list[CallSpec] = []
+
+    def first(call: CallSpec) -> Sequence[Term] | None:
+        if found:
+            raise Unstatable("one is enough")
+        more = confirm(call)
+        if more is None:
+            found.append(call)
+        return more
+
+    return first
+
+
+def _shows_win(proof: Proof, key: str, call: CallSpec) -> Sequence[Term] | None:
     negation = proof.domain.terms.negation
     try:
         trace = proof.table.explain(call)
@@ -71,7 +86,7 @@ def _shows_win(proof: Proof, key: str, among: tuple[Term, ...], call: CallSpec) 
 def _why_dead(proof: Proof, key: str) -> str:
     keep = "take it out, or say in dead_because why it is kept"
     served = proof.served(key).serves
-    if served is False or proof.prover.find([served], _anything).status == "none":
+    if served is False or proof.prover.find([served], _once(_anything)).status == "none":
         return f"no call on any device is served by {key}: its refusals and archs leave none; {keep}"
     above = [other for other in proof.keys if proof.goes_before(other, key)]
     return f"whatever {key} serves, one above it serves too ({', '.join(above)}); {keep}"
@@ -107,7 +122,7 @@ def together(proof: Proof, key: str, other: str) -> Answer:
     def shows(call: CallSpec) -> Sequence[Term] | None:
         return None if _serving(proof, call, (key, other)) else []
 
-    return proof.prover.find([proof.served(key).serves, proof.served(other).serves], shows)
+    return proof.prover.find([proof.served(key).serves, proof.served(other).serves], _once(shows))
 
 
 def _serving(proof: Proof, call: CallSpec, keys: Sequence[str]) -> bool:
