@@ -38,6 +38,7 @@ class OpTrace:
         remark: why there is no selection to explain.
         error: why a target that is asked does not serve the call.
         parts: the explanations of a composite's parts, where it is not served whole.
+        device_text: the device in words, where more is known of it than its name.
     """
 
     op: str
@@ -50,6 +51,7 @@ class OpTrace:
     remark: str | None = None
     error: BackendError | None = None
     parts: tuple[OpTrace, ...] = ()
+    device_text: str | None = None
 
     @property
     def winner(self) -> str | None:
@@ -71,7 +73,7 @@ class OpTrace:
             word = "parts" if self.parts else "serves" if self.served else "refused"
             rows = [*before, *([Row(word, [why])] if why else []), *after]
             parts = [line for part in self.parts for line in ("", part.text(rules=rules))]
-            return "\n".join([f"{self.op}  {self.asked}   {self.device}", *layout(rows), *parts])
+            return "\n".join([f"{self.op}  {self.asked}   {self.device_text or self.device}", *layout(rows), *parts])
         if self.trace.winner is not None:
             after.insert(0, Row("entry", [f"{self.trace.winner}, {show_identity(self.identity)}"]))
         return self.trace.text(f"{self.op}.{self.trace.table.name}", before=before, after=after, rules=rules)

@@ -12,9 +12,9 @@ from tileops.explain import OpTrace, entry_identity, show_identity
 from tileops.manifest import loader
 from tileops.manifest.composition import follow
 from tileops.manifest.signature import Binding
+from tileops.rules.device import NO_FACTS, describe
 from tileops.rules.errors import BackendError
 from tileops.rules.trace import plain_value
-from tileops.tools import words
 from tileops.tools.calls import Posed, pose
 from tileops.tools.catalogue import Known, known
 from tileops.tools.question import Place
@@ -26,13 +26,15 @@ SCHEMA = "tileops.explain/1"
 class Answer:
     """Holds the op's trace for one call, how the call was described, and the device that was asked about.
 
-    ``parts`` are the answers for the parts of a composite that is not served whole.
+    ``parts`` are the answers for the parts of a composite that is not served whole. ``notes`` are what a reader of
+    the answer should know besides.
     """
 
     trace: OpTrace
     given: Mapping[str, Any]
     where: Place
     parts: tuple[Answer, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> str:
@@ -60,7 +62,7 @@ class Answer:
         lines = [self.trace.text(rules=rules)]
         if self.error is not None and (self.trace.trace is not None or self.parts):
             lines.append(self.error.splitlines()[0])  # the lines below it say what stands above
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def plain(self) -> dict[str, Any]:
         """Return the answer as the JSON schema ``explain-1.json`` has it."""
@@ -81,6 +83,7 @@ class Answer:
             "entry": None if identity is None else {"implementation": plain["winner"], "identity": identity},
             "error": self.error,
             "parts": [part.plain() for part in self.parts],
+            "notes": list(self.notes),
         }
 
 
@@ -90,15 +93,26 @@ def answer(op: Known, posed: Posed, where: Place, target: backend.Target | None)
     Raises UnknownTargetError and AmbiguousTargetError, as a call does.
     """
     settlement = backend.settle(op.name, where.device, target)
-    asked = " ".join(f"{name}={words.value(value)}" for name, value in posed.given.items())
-    trace = OpTrace(op=op.name, device=where.device, asked=asked, settlement=settlement)
+    told = str(where.device) if where.facts == NO_FACTS else describe(where.kind, where.facts)
+    trace = OpTrace(op=op.name, device=where.device, asked=posed.text(), settlement=settlement, device_text=told)
     whole = isinstance(settlement.target, str) and backend.has_builder(op.name, settlement.target)
     if op.entry.composition and posed.binding is not None and not whole:
         parts = tuple(_parts(op, posed.binding, where, target))
         remark = "a composite: its parts run, each on a target that it settles"
         trace = attrs.evolve(trace, remark=remark, parts=tuple(part.trace for part in parts))
         return Answer(trace, posed.given, where, parts)
-    return Answer(_complete(trace, op, posed), posed.given, where)
+    trace = _complete(trace, op, posed)
+    return Answer(trace, posed.given, where, notes=tuple(_notes(trace, op, where)))
+
+
+def _notes(trace: OpTrace, op: Known, where: Place) -> Iterator[str]:
+    if trace.settlement.target is not backend.BUILTIN:
+        return  # nothing was selected
+    if trace.error is not None and not op.interfaces:
+        yield f"{op.name} has no in-tree kernels, for any device"
+    beyond = where.beyond_proofs()
+    if trace.trace is not None and beyond is not None:
+        yield beyond
 
 
 def _parts(op: Known, binding: Binding, where: Place, target: backend.Target | None) -> Iterator[Answer]:

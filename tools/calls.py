@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -36,6 +36,12 @@ class Posed:
     binding: Binding | None = None
     empty: bool = False
 
+    def text(self) -> str:
+        """Write the call for a heading: the facts of its call spec, or else its shapes, dtypes and params."""
+        if self.call is not None:
+            return self.call.text()
+        return " ".join(words.fact(name, value) for name, value in self.given.items())
+
 
 def from_facts(known: Known, interface: str | None, said: Sequence[str], where: Place) -> Posed:
     """Read the facts of a call spec; raises UsageError for an unknown, missing or wrong one."""
@@ -51,29 +57,32 @@ def from_shapes(known: Known, interface: str | None, given: Mapping[str, str], w
     signature = known.entry.signature
     dtype_indices = [name for name, index in signature.forall.items() if index.kind == "dtype"]
     valid = [*signature.inputs, *signature.params, *dtype_indices, "dtype"]
-    for name in given:
-        if name not in valid:
-            raise UsageError(
-                f"{known.name} has no input or param {name!r}{nearest(name, valid)}; "
-                f"inputs: {', '.join(signature.inputs)}; params: {', '.join(signature.params) or 'none'}; "
-                f"dtypes: {', '.join(dtype_indices)}, or dtype for all of them"
-            )
+    faults = [
+        f"{known.name} has no input or param {name!r}{nearest(name, valid)}; "
+        f"inputs: {', '.join(signature.inputs)}; params: {', '.join(signature.params) or 'none'}; "
+        f"dtypes: {', '.join(dtype_indices)}, or dtype for all of them"
+        for name in given
+        if name not in valid
+    ]
     dtypes: dict[str, Any] = {}
     missing = [name for name, tensor in signature.inputs.items() if not tensor.optional and name not in given]
     for name in dtype_indices:
         text = given.get(name, given.get("dtype"))
         members = signature.forall[name].members
         if text is not None:
-            dtypes[name] = dtype_of(name, text, members)
+            dtypes[name] = _read(faults, dtype_of, name, text, members)
         elif len(members) == 1:
             dtypes[name] = members[0]
         else:
             missing.append(f"dtype ({' or '.join(words.value(member) for member in members) or 'any'})")
     if missing:
-        raise UsageError(f"missing of {known.name}: {', '.join(dict.fromkeys(missing))}")
-    params = {name: param_of(param, given[name]) for name, param in signature.params.items() if name in given}
+        faults.append(f"missing of {known.name}: {', '.join(dict.fromkeys(missing))}")
+    given_params = {name: param for name, param in signature.params.items() if name in given}
+    params = {name: _read(faults, param_of, param, given[name]) for name, param in given_params.items()}
+    shapes = {name: _read(faults, shape_of, name, given[name]) for name in signature.inputs if name in given}
+    UsageError.check(faults)
     tensors = {
-        name: _tensor(tensor, given[name], dtypes, where) if name in given else None
+        name: _tensor(tensor, shapes[name], dtypes, where) if name in given else None
         for name, tensor in signature.inputs.items()
     }
     try:
@@ -83,9 +92,18 @@ def from_shapes(known: Known, interface: str | None, given: Mapping[str, str], w
     return pose(known, interface, binding, where)
 
 
-def _tensor(tensor: Input, text: str, dtypes: Mapping[str, Any], where: Place) -> TensorSpec:
+def _read(faults: list[str], read: Callable[..., Any], *words: Any) -> Any:
+    """Return what ``read`` makes of some words; keep what it says of a mistake, and return None then."""
+    try:
+        return read(*words)
+    except UsageError as error:
+        faults.append(str(error))
+        return None
+
+
+def _tensor(tensor: Input, shape: tuple[int, ...], dtypes: Mapping[str, Any], where: Place) -> TensorSpec:
     device = torch.device("cpu") if tensor.device is not None else where.device
-    return TensorSpec(device, tensor.dtype.evaluate(dtypes), shape_of(tensor.name, text))
+    return TensorSpec(device, tensor.dtype.evaluate(dtypes), shape)
 
 
 def rows(known: Known) -> Iterator[Case]:
@@ -110,7 +128,8 @@ def pose(known: Known, interface: str | None, binding: Binding, where: Place) ->
     if binding.empty or not asked:
         shapes = zip(known.entry.signature.inputs, binding.tensors, strict=True)
         given = {name: tensor.shape for name, tensor in shapes if tensor is not None}
-        return Posed(given={**given, **binding.params}, binding=binding, empty=binding.empty)
+        dtypes = {name: value for name, value in binding.indices.items() if isinstance(value, torch.dtype)}
+        return Posed(given={**given, **dtypes, **binding.params}, binding=binding, empty=binding.empty)
     if len(asked) > 1:
         raise DeclarationError(
             f"{known.name}: this call asks {[use.name for use in asked]}, and must ask one interface"
@@ -129,5 +148,5 @@ def pose(known: Known, interface: str | None, binding: Binding, where: Place) ->
 def command_of(op: str, interface: Asked, call: CallSpec) -> str:
     """Return the command line that asks about ``call`` again, with every device fact said."""
     options = device_options(call.device, call.device_facts)
-    said = " ".join([shlex.quote(word) for word in call.text().split(" ")] + options)
+    said = " ".join([shlex.quote(f"{name}={words.value(value)}") for name, value in call.facts().items()] + options)
     return f"python -m tools.explain {op} {said} --interface {interface.name} --target builtin"

@@ -14,7 +14,6 @@ from typing import Any
 
 from tileops import backend
 from tileops.manifest.workload import bind
-from tileops.rules.device import CUDA
 from tileops.rules.errors import nearest
 from tileops.tools import calls, maps
 from tileops.tools.answer import answer
@@ -36,6 +35,26 @@ tileops explain --targets
 
 exit status: 0 served, 1 not served, 2 a mistake in the command line
 """
+
+
+# The options that a question may look at, by where the parser keeps them; the device options go together.
+_OPTIONS = {
+    "facts": "facts",
+    "--shapes": "shapes",
+    "--workload": "workload",
+    "--interface": "interface",
+    "--target": "target",
+    "--rules": "rules",
+    "--json": "json",
+    "-o": "output",
+}
+_OVERVIEW = {"--interface", "--json", "the device options"}
+_TAKES = {
+    "--targets": {"--json", "the device options"},
+    "--graph": {"--interface"},
+    "--want": {"facts", "--shapes", "--workload", "--interface", "--json", "the device options"},
+    "--map": {"facts", "--interface", "--json", "-o", "the device options"},
+}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -70,6 +89,7 @@ def parser() -> Parser:
 
 def _run(argv: Sequence[str]) -> int:
     options = parser().parse(argv)
+    _check_together(options)
     if options.targets:
         return _targets(options)
     if options.op is None:
@@ -78,14 +98,12 @@ def _run(argv: Sequence[str]) -> int:
     if options.graph:
         print(_graphs(op, options.interface))
         return SERVED
-    if options.output is not None and not options.map:
-        raise UsageError("-o says where a map goes: give --map too")
     if options.map:
         return _map(op, options)
     if options.want:
         return _want(op, options)
     if not (options.facts or options.shapes or options.workload):
-        overview = Overview.of(op, options.interface)
+        overview = Overview.of(op, options.interface, place(options) if _device_given(options) else None)
         print(json.dumps(overview.plain(), indent=2) if options.json else overview.text())
         return SERVED
     where = place(options)
@@ -97,6 +115,35 @@ def _run(argv: Sequence[str]) -> int:
     else:
         print("\n\n".join(one.text(rules=options.rules) for one in answers))
     return SERVED if all(one.error is None for one in answers) else NOT_SERVED
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Raise UsageError for two questions at once, and for an option that the question asked does not look at."""
+    asked = [name for name in _TAKES if getattr(options, name.removeprefix("--"), None)]
+    if len(asked) > 1:
+        raise UsageError(f"{' and '.join(asked)} are questions of their own: ask one at a time")
+    given = {name for name, value in _OPTIONS.items() if getattr(options, value)}
+    given |= {"the device options"} if _device_given(options) else set()
+    if asked:
+        question, takes = asked[0], _TAKES[asked[0]]
+    elif given & {"facts", "--shapes", "--workload"}:
+        question, takes = "a call", given - {"-o"}
+    else:
+        question, takes = "an op without a call", _OVERVIEW
+    extra = [name for name in (*_OPTIONS, "the device options") if name in given - takes]
+    if extra == ["-o"]:
+        raise UsageError("-o says where a map goes: give --map too")
+    if extra:
+        raise UsageError(f"{question} does not take {', '.join(extra)}; it takes: {', '.join(sorted(takes)) or 'none'}")
+    if options.output and options.json:
+        raise UsageError("-o draws the map and --json prints it: give one of them")
+
+
+def _device_given(options: argparse.Namespace) -> bool:
+    return any(
+        value is not None
+        for value in (options.arch, options.device, options.sm_count, options.smem, options.calibration)
+    )
 
 
 def _want(op: Known, options: argparse.Namespace) -> int:
@@ -123,8 +170,6 @@ def _want(op: Known, options: argparse.Namespace) -> int:
 
 
 def _map(op: Known, options: argparse.Namespace) -> int:
-    if options.shapes or options.workload:
-        raise UsageError("--map varies facts: give the other facts as name=value, no shapes or workload")
     asked, where = op.interface(options.interface), place(options)
     over = maps.axes(asked.table, options.map)
     posed = calls.from_facts(op, asked.name, [*options.facts, *(f"{axis.fact}={axis.low}" for axis in over)], where)
@@ -159,7 +204,9 @@ def _posed(op: Known, options: argparse.Namespace, where: Place) -> list[calls.P
 def _targets(options: argparse.Namespace) -> int:
     if options.op is not None:
         raise UsageError("--targets lists the backends: name no op beside it")
-    view = TargetsView.here(None if options.device == CUDA else options.device)
+    if any(value is not None for value in (options.arch, options.sm_count, options.smem, options.calibration)):
+        raise UsageError("--targets asks detectors about devices: it takes --device, and no facts of one")
+    view = TargetsView.here(options.device)
     print(json.dumps(view.plain(), indent=2) if options.json else view.text())
     return SERVED if view.sound else NOT_SERVED
 

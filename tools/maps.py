@@ -13,6 +13,7 @@ from tileops.rules.callspec import CallSpec
 from tileops.rules.device import describe, device_kind
 from tileops.rules.errors import FactError, RuleError, nearest
 from tileops.rules.table import RuleTable
+from tileops.tools import words
 from tileops.tools.usage import UsageError
 
 SCHEMA = "tileops.map/1"
@@ -67,7 +68,8 @@ class Map:
     @property
     def title(self) -> str:
         """Return what the map is of: the op, the facts that stay, the device."""
-        facts = " ".join(word for word in self.base.text().split(" ") if word.split("=")[0] not in self._varied)
+        rest = {name: value for name, value in self.base.facts().items() if name not in self._varied}
+        facts = " ".join(words.fact(name, value) for name, value in rest.items())
         return (
             f"{self.op}.{self.interface}  {facts}   {describe(device_kind(self.base.device), self.base.device_facts)}"
         )
@@ -184,16 +186,24 @@ _COLOURS = (
 
 def axes(table: RuleTable, said: Sequence[str]) -> tuple[Axis, Axis]:
     """Read two axes such as ``m=1:512``; raises UsageError for another form, or a fact that is no integer."""
-    found = []
+    found, faults = [], []
+    integers = {fact: kind for fact, kind in table.request.kinds.items() if kind.type.kind == "int"}
     for word in said:
         name, _, span = word.partition("=")
         low, colon, high = span.partition(":")
-        if not colon or not low.isdecimal() or not high.isdecimal() or not 1 <= int(low) < int(high):
-            raise UsageError(f"--map takes two facts with their spans, such as m=1:512 n=1:8192, got {word!r}")
-        integers = [fact for fact, kind in table.request.kinds.items() if kind.type.kind == "int"]
-        if name not in integers:
-            raise UsageError(f"no integer fact {name!r}{nearest(name, integers)}; there are: {', '.join(integers)}")
-        found.append(Axis(name, int(low), int(high)))
+        if not colon or not low.isdecimal() or not high.isdecimal():
+            faults.append(f"--map takes two facts with their spans, such as m=1:512 n=1:8192, got {word!r}")
+        elif name not in integers:
+            faults.append(f"no integer fact {name!r}{nearest(name, integers)}; there are: {', '.join(integers)}")
+        elif int(low) >= int(high):
+            faults.append(f"{word}: a span goes from its least value to a greater one, and {low} is not below {high}")
+        elif int(low) < 1:
+            faults.append(f"{word}: the axes are logarithmic, so a span begins at 1 or above")
+        elif not all(integers[name].admits(int(end)) for end in (low, high)):
+            faults.append(f"{word}: {name} takes {integers[name].describe()}")
+        else:
+            found.append(Axis(name, int(low), int(high)))
+    UsageError.check(faults)
     if len(found) != 2 or found[0].fact == found[1].fact:
         raise UsageError("--map takes two different facts, such as m=1:512 n=1:8192")
     return found[0], found[1]

@@ -11,7 +11,7 @@ import torch
 from tileops.blueprint import SHIPPED
 from tileops.manifest.workload import Case, bind
 from tileops.rules.declaration import Declaration
-from tileops.rules.device import CUDA, boards, reference
+from tileops.rules.device import CUDA, boards, describe, reference
 from tileops.rules.report import Report
 from tileops.rules.verdicts import verdict
 from tileops.tools import calls, words
@@ -28,7 +28,7 @@ class Row:
     """One dtype case of a workload row: the winner per arch, None where nobody serves."""
 
     case: Case
-    winners: Mapping[int, str | None]
+    winners: Mapping[int, str | None]  # of the device asked about alone, where there is one
 
 
 @attrs.frozen
@@ -38,6 +38,7 @@ class InterfaceView:
     asked: Asked
     proof: Report
     rows: tuple[Row, ...]
+    where: Place | None = None
 
     def text(self, op: str) -> list[str]:
         """Write it, a line an implementation, a line a workload case."""
@@ -71,6 +72,10 @@ class InterfaceView:
     def _winners(self) -> list[str]:
         """Write who wins: a line for the dtype cases of a row that agree, archs that no row is served on left out."""
         archs = sorted({arch for row in self.rows for arch in row.winners})
+        if self.where is not None:
+            device = describe(self.where.kind, self.where.facts)
+            won = [(row.case.label, winner or NOBODY) for row in self.rows for winner in row.winners.values()]
+            return [f"winners on {device}", *words.columns(won, indent="  ")]
         served = [arch for arch in archs if any(row.winners[arch] is not None for row in self.rows)]
         if not served:
             return []
@@ -113,11 +118,11 @@ class Overview:
     interfaces: tuple[InterfaceView, ...]
 
     @classmethod
-    def of(cls, op: Known, interface: str | None) -> Overview:
-        """Look at every interface of an op, or at one."""
+    def of(cls, op: Known, interface: str | None, where: Place | None = None) -> Overview:
+        """Look at every interface of an op, or at one; who wins on every arch, or on one device."""
         chosen = [op.interface(interface)] if interface is not None else list(op.interfaces.values())
         cases = list(calls.rows(op))
-        return cls(op, tuple(_view(op, asked, cases) for asked in chosen))
+        return cls(op, tuple(_view(op, asked, cases, where) for asked in chosen))
 
     def text(self) -> str:
         """Write the overview for people."""
@@ -141,19 +146,19 @@ class Overview:
         }
 
 
-def _view(op: Known, asked: Asked, cases: list[Case]) -> InterfaceView:
+def _view(op: Known, asked: Asked, cases: list[Case], where: Place | None) -> InterfaceView:
     rows = []
+    places = [Place(torch.device(CUDA), reference(arch, CUDA)) for arch in boards(CUDA)] if where is None else [where]
     for case in cases:
         winners: dict[int, str | None] = {}
-        for arch in boards(CUDA):
-            where = Place(torch.device(CUDA), reference(arch, CUDA))
-            posed = calls.pose(op, None, bind(op.entry.checker, case, CUDA), where)
+        for at in places:
+            posed = calls.pose(op, None, bind(op.entry.checker, case, at.device), at)
             if posed.interface is None or posed.call is None or posed.interface.name != asked.name:
                 break
-            winners[arch] = asked.table.explain(posed.call).winner
+            winners[at.facts.arch] = asked.table.explain(posed.call).winner
         if winners:
             rows.append(Row(case, winners))
-    return InterfaceView(asked, verdict(asked.table, SHIPPED), tuple(rows))
+    return InterfaceView(asked, verdict(asked.table, SHIPPED), tuple(rows), where)
 
 
 def where_it_runs(declaration: Declaration) -> str:

@@ -12,7 +12,7 @@ import torch
 from tileops import backend
 from tileops.catalog import op_names
 from tileops.tools import words
-from tileops.tools.usage import UsageError
+from tileops.tools.question import device_of
 
 SCHEMA = "tileops.targets/1"
 
@@ -101,7 +101,7 @@ class TargetsView:
         """
         asked = devices_here()
         if device is not None:
-            asked = list(dict.fromkeys([*asked, _device(device)]))
+            asked = list(dict.fromkeys([*asked, device_of(device)]))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", backend.BackendWarning)  # the view has what they say, and more
             claims = {one: backend.claimants(one) for one in asked}
@@ -145,13 +145,6 @@ def devices_here() -> list[torch.device]:
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     count = 0 if accelerator is None else torch.accelerator.device_count()
     return [torch.device("cpu"), *(torch.device(accelerator.type, i) for i in range(count) if accelerator is not None)]
-
-
-def _device(text: str) -> torch.device:
-    try:
-        return torch.device(text)
-    except RuntimeError as error:
-        raise UsageError(f"--device {text!r} is no torch device: {str(error).splitlines()[0]}") from error
 
 
 def _view(

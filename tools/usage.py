@@ -15,6 +15,12 @@ SERVED, NOT_SERVED, USAGE = 0, 1, 2
 class UsageError(Exception):
     """Says what in a command line is not known or is missing, and what would be right."""
 
+    @classmethod
+    def check(cls, faults: Sequence[str]) -> None:
+        """Raise one error that tells all faults, each on a line, if there are any."""
+        if faults:
+            raise cls("\n       ".join(faults))
+
 
 class Parser(argparse.ArgumentParser):
     """Parses a command line; every mistake in it becomes a ``UsageError`` with the nearest valid option."""

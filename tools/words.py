@@ -21,6 +21,11 @@ def value(item: Any) -> str:
     return str(item)
 
 
+def fact(name: str, item: Any) -> str:
+    """Write a fact as headings have it: ``m=1``, ``trans_a=False``, as a call spec writes it."""
+    return f"{name}={item if item is None or isinstance(item, bool) else value(item)}"
+
+
 def plain(item: Any) -> Any:
     """Turn a fact's value into what JSON holds: dtypes and devices by name, tuples as lists."""
     if isinstance(item, torch.dtype | torch.device):

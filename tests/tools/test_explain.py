@@ -1,6 +1,7 @@
 """What ``tileops explain`` answers, on a machine with no GPU."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,16 @@ import attrs
 import jsonschema
 import pytest
 
+from tileops.backend import registered_targets
+from tileops.rules.callspec import CallSpec, call_spec
+from tileops.rules.device import reference
+from tileops.rules.facts import choice, dims, flag
+from tileops.tools.calls import Posed, command_of
 from tileops.tools.catalogue import known
 from tileops.tools.cli import main
+from tileops.tools.explain import parser
 from tileops.tools.overview import Overview
+from tileops.tools.question import call_of, place
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "tools" / "schema"
 ONE_ROW = ("GemmFwdOp", "m=1", "n=4096", "k=4096", "dtype=bfloat16")
@@ -218,6 +226,20 @@ def test_the_graph_is_the_transitive_reduction(capsys: pytest.CaptureFixture[str
         (("GemmFwdOp", "--shapes", "a=1x2", "b=8x2", "dtype=float16", "trans_a=x", "--arch", "90"), "takes bool"),
         (("GemmFwdOp", "m=1", "--workload", "x", "--arch", "90"), "give no facts or shapes beside it"),
         ((), "name an op, such as GemmFwdOp"),
+        ((*ONE_ROW, "--arch", "9999"), "no cuda board of arch 9999 is known; known: 75, "),
+        ((*ONE_ROW, "--arch", "90", "--device", "cpu"), "no board of cpu is known, so --arch 90 says too little"),
+        ((*ONE_ROW, "--arch", "90", "--calibration", "H20"), "(did you mean 'H200'?); --calibration takes: "),
+        (("GemmFwdOp", "--graph", "mermaid", "m=1", "--json"), "--graph does not take facts, --json; it takes: "),
+        (("GemmFwdOp", "--graph", "mermaid", "--arch", "90"), "--graph does not take the device options"),
+        (("GemmFwdOp", "--rules", "--target", "builtin"), "an op without a call does not take --target, --rules"),
+        ((*ONE_ROW, "--want", "gemv", "--rules", "--arch", "90"), "--want does not take --rules"),
+        ((*ONE_ROW, "--want", "gemv", "--map", "m=1:2", "n=1:2"), "--want and --map are questions of their own"),
+        ((*ONE_ROW, "--map", "m=1:2", "n=1:2", "--shapes", "a=1x1"), "--map does not take --shapes"),
+        ((*ONE_ROW, "--map", "m=1:2", "n=1:2", "--target", "builtin"), "--map does not take --target"),
+        (("GemmFwdOp", "--map", "m=1:2", "n=1:2", "-o", "x.png", "--json"), "give one of them"),
+        ((*ONE_ROW, "-o", "map.png"), "-o says where a map goes"),
+        (("--targets", "--rules"), "--targets does not take --rules"),
+        (("--targets", "--arch", "90"), "it takes --device, and no facts of one"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
 )  # fmt: skip
@@ -227,6 +249,140 @@ def test_a_mistake_exits_2_and_says_what_would_be_right(
     error = told(capsys, *argv, status=2)
     assert error.startswith("error: ")
     assert said in error
+
+
+@pytest.mark.parametrize(
+    ("argv", "faults"),
+    [
+        (
+            ("m=x", "zz=1", "k=2", "k=3", "dtype=float61"),
+            ("m takes an integer", "unknown fact 'zz'", "'k' is given twice", "dtype takes one of", "missing: n (an"),
+        ),
+        (
+            ("--shapes", "a=2xx", "q=3", "dtype=float61", "trans_a=maybe"),
+            ("no input or param 'q'", "T takes ", "missing of GemmFwdOp: b", "trans_a takes bool", "a takes a shape"),
+        ),
+        (("--map", "m=0:512", "n=5:3"), ("m=0:512: the axes are logarithmic", "n=5:3: a span goes from its least")),
+        (
+            ("--map", "m=2:9999999999999", "o=1:3"),
+            ("m takes an integer from 1 to 1099511627776", "no integer fact 'o'"),
+        ),
+        (("--map", "m=x:2", "n=7:7"), ("got 'm=x:2'", "7 is not below 7")),
+    ],
+    ids=["facts", "shapes", "spans", "bounds", "forms"],
+)
+def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str], argv: Any, faults: tuple[str, ...]) -> None:
+    lines = told(capsys, "GemmFwdOp", *argv, "--arch", "90", status=2).splitlines()
+    assert len(lines) == len(faults)
+    for line, fault in zip(lines, faults, strict=True):
+        assert fault in line
+
+
+def device_of(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[Any, ...]:
+    answer = plain(capsys, *ONE_ROW, "--arch", "90", *options)
+    device = answer["device"]
+    assert (f"({device['calibration']})" in told(capsys, *ONE_ROW, "--arch", "90", *options)) is bool(
+        device["calibration"]
+    )
+    return device["calibration"], device["sm_count"], device["smem_budget"], len(answer["notes"])
+
+
+def test_measurements_of_a_board_go_with_that_board_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert device_of(capsys) == ("H200", 132, 232448, 0)
+    assert device_of(capsys, "--sm-count", "132") == ("H200", 132, 232448, 0)
+    assert device_of(capsys, "--sm-count", "131") == (None, 131, 232448, 0)
+    assert device_of(capsys, "--calibration", "none") == (None, 132, 232448, 0)
+    assert device_of(capsys, "--smem", "101376") == (None, 132, 101376, 1)
+    assert device_of(capsys, "--sm-count", "131", "--calibration", "H200") == ("H200", 131, 232448, 1)
+
+
+def test_a_device_that_no_proof_covers_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    for count, notes in (("7", 1), ("8", 0), ("144", 0), ("145", 1)):
+        assert device_of(capsys, "--sm-count", count)[-1] == notes
+    said = told(capsys, *ONE_ROW, "--arch", "90", "--sm-count", "145").splitlines()[-1]
+    assert said == (
+        "note: no proof covers this device: of cuda, arch 90, they cover 8 to 144 SMs and 232448 bytes of shared "
+        "memory a block, H200 with 132 SMs only"
+    )
+    unlisted = (*ONE_ROW, "--arch", "91", "--sm-count", "200", "--smem", "232448")
+    assert plain(capsys, *unlisted, status=None)["notes"] == []
+
+
+def test_rocm_can_be_asked_of_a_build_for_it_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = (*ONE_ROW, "--device", "rocm", "--arch", "90", "--sm-count", "304", "--smem", "65536")
+    assert "only a ROCm build of torch can be asked about rocm" in told(capsys, *asked, status=2)
+    monkeypatch.setattr("torch.version.hip", "6.4")
+    answer = plain(capsys, *asked, "--target", "builtin", status=1)
+    assert (answer["device"]["kind"], answer["outcome"]) == ("rocm", "no device")
+    assert answer["error"].startswith(
+        "OpNotAvailableError: GemmFwdOp's in-tree kernels do not run on rocm; known targets"
+    )
+
+
+def test_every_heading_has_dtypes_and_the_device_and_writes_values_one_way(capsys: pytest.CaptureFixture[str]) -> None:
+    device = "cuda, arch 90, 132 SMs, 227 KiB (H200)"
+    shapes = ("dtype=float16", "--arch", "90", "--target", "builtin")
+    empty = told(capsys, "GemmFwdOp", "--shapes", "a=0x64", "b=8x64", *shapes).splitlines()[0]
+    assert empty == f"GemmFwdOp  a=0x64 b=8x64 T=float16 trans_a=False trans_b=True   {device}"
+    whole = told(
+        capsys, "GatedMLPFwdOp", "--shapes", "x=2x8", "w_gate_up=16x8", "w_down=8x8", *shapes, status=None
+    ).splitlines()[0]
+    assert whole == f"GatedMLPFwdOp  x=2x8 w_gate_up=16x8 w_down=8x8 T=float16   {device}"
+    facts = ("GemmFwdOp", "m=2", "n=8", "k=64", "dtype=float16")
+    in_tree = told(capsys, *facts, *shapes[1:]).splitlines()[0]
+    assert in_tree == f"GemmFwdOp.gemm  m=2 n=8 k=64 dtype=float16 trans_a=False trans_b=True   {device}"
+    if "torch_cpu" in registered_targets():
+        by_target = told(capsys, *facts, "--device", "cpu", "--target", "torch_cpu").splitlines()[0]
+        assert by_target == "GemmFwdOp  m=2 n=8 k=64 dtype=float16 trans_a=False trans_b=True   cpu"
+
+
+def test_an_op_with_no_kernels_of_its_own_is_told_so(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    shapes = ("--shapes", "a=2x4", "b=8x4", "dtype=float16", "--arch", "90", "--target", "builtin")
+    assert plain(capsys, "GemmFwdOp", *shapes)["notes"] == []
+    bare = attrs.evolve(known("GemmFwdOp"), interfaces={})
+    monkeypatch.setattr("tileops.tools.explain.known", lambda name: bare)
+    monkeypatch.setattr(
+        "tileops.tools.calls.pose", lambda known, interface, binding, where: Posed(given={}, binding=binding)
+    )
+    answer = plain(capsys, "GemmFwdOp", *shapes, status=1)
+    assert answer["error"].startswith(
+        "OpNotAvailableError: GemmFwdOp's in-tree kernels do not run on cuda; known targets"
+    )
+    assert answer["notes"] == ["GemmFwdOp has no in-tree kernels, for any device"]
+
+
+def test_the_overview_of_one_arch_has_the_winners_of_that_arch(capsys: pytest.CaptureFixture[str]) -> None:
+    (every,) = json.loads(told(capsys, "GemmFwdOp", "--json"))["interfaces"]
+    for arch in ("75", "90"):
+        overview = json.loads(told(capsys, "GemmFwdOp", "--json", "--arch", arch))
+        jsonschema.validate(overview, schema("overview-1"))
+        (one,) = overview["interfaces"]
+        assert [row["winners"] for row in one["workloads"]] == [
+            {arch: row["winners"][arch]} for row in every["workloads"]
+        ]
+    text = told(capsys, "GemmFwdOp", "--arch", "90")
+    assert "winners on cuda, arch 90, 132 SMs, 227 KiB (H200)\n" in text
+    assert "80-89" not in text
+
+
+@call_spec()
+class ModeCall(CallSpec):
+    mode: str = choice("a b", "it's", "plain")
+    flag: bool = flag()
+    shape: tuple[int, ...] = dims(3)
+
+
+def test_a_command_that_is_printed_reads_back(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = known("GemmFwdOp").interface(None)
+    for mode in ("a b", "it's", "plain"):
+        for shape in ((), (2,), (2, 3)):
+            call = ModeCall(device="cuda", stated=reference(90), mode=mode, flag=True, shape=shape)
+            _, _, _, _, *words = shlex.split(command_of("AnyFwdOp", asked, call))
+            options = parser().parse(["AnyFwdOp", *words])
+            assert call_of(ModeCall, {}, options.facts, place(options)) == call
+            assert place(options).facts == reference(90)
 
 
 def test_without_a_gpu_the_question_needs_an_arch(

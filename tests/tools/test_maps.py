@@ -87,5 +87,5 @@ def test_json_and_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean 'm'?" in capsys.readouterr().err
     assert main([*GEMM, "-o", "map.pdf"]) == 2
     assert main([*GEMM[:-3], "-o", "map.png"]) == 2
-    with pytest.raises(UsageError, match="two facts with their spans"):
+    with pytest.raises(UsageError, match="5 is not below 2"):
         axes(RuleTable("plane", PlaneCall, {}), ["m=5:2", "n=1:2"])

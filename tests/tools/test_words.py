@@ -52,3 +52,9 @@ def test_mermaid_escapes_labels_and_draws_arrows_down() -> None:
         "        k0_a --> k1_b",
         "    end",
     ]
+
+
+def test_facts_are_written_as_a_call_spec_writes_them() -> None:
+    facts = {"m": 1, "flag": True, "scale": None, "dtype": torch.bfloat16, "shape": (2, 3)}
+    said = [words.fact(name, value) for name, value in facts.items()]
+    assert said == ["m=1", "flag=True", "scale=None", "dtype=bfloat16", "shape=2x3"]
