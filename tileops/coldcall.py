@@ -186,6 +186,7 @@ class ColdCall:
         run = self.launched(kernel, copies, device, check)
         name = on_target(target)
         plan = self.plan(run, kernel, binding, target, name, copies)
+        plan.aligned = False  # a target's kernels get tensors wherever they start
         return Prepared(plan, name, lambda: settlement.text, held=(key, held), built=bool(built))
 
     def build(self, builder: Callable[..., Any], specs: Sequence[Any], device: torch.device, target: str) -> Any:

@@ -16,10 +16,11 @@ from tileops.blueprint import Blueprint, OpDispatcher, draw, findings_error
 from tileops.catalog import is_collecting
 from tileops.coldcall import ColdCall, hand_back
 from tileops.forced import named_kernel
+from tileops.launch import ALIGNMENT
 from tileops.manifest import loader
 from tileops.manifest.record import OpEntry
 from tileops.memo import KernelMemo
-from tileops.plan import CallFacts, Plan, PlanTable
+from tileops.plan import CallFacts, Plan, PlanTable, likeness, never
 from tileops.rules.callspec import CallSpec
 from tileops.rules.errors import BackendError, SignatureError, nearest
 from tileops.rules.interface import KernelInterface
@@ -33,6 +34,15 @@ if TYPE_CHECKING:
 
 class DeclarationWarning(UserWarning):
     """Names a finding about an op's declarations that may be lived with, such as a pair that the prover left open."""
+
+
+class _NoPlan:
+    """Stands for the recent plan of an instance that has none: no call is like it."""
+
+    like = staticmethod(never)
+
+
+_NO_PLAN = _NoPlan()
 
 
 class Op:
@@ -118,6 +128,7 @@ class Op:
         self._kernels = KernelMemo()
         self._plans = PlanTable()
         self._last: Plan | None = None
+        self._recent: Plan | _NoPlan = _NO_PLAN
         self._name, self._about, self._operator = operator.enrol(self)
         self._handed_back = cls.blueprint.handed_back(self._params)
         backend.discover()
@@ -159,12 +170,21 @@ class Op:
 
     def _run_fresh(self, tensors: tuple[Any, ...]) -> Any:
         """Run the op for its torch operator, which returns fresh tensors only."""
-        result = self._serve(*tensors)
+        result = self._serve(*(operator.as_plain(tensor) for tensor in tensors))
         if self._handed_back is None:
             return result
         given = result if isinstance(result, tuple) else (result,)
         made = tuple(one for one, place in zip(given, self._handed_back, strict=True) if place is None)
         return None if not made else made[0] if len(made) == 1 else made
+
+    def _remember(self, plan: Plan, tensors: tuple[torch.Tensor, ...]) -> None:
+        """Let the next call be compared with this one before anything is looked up."""
+        if plan.like is None:
+            with type(self).dispatcher.plans:
+                if plan.like is None:  # not dropped meanwhile: a dropped plan says no for good
+                    copied = plan.aligned and any(tensor.data_ptr() % ALIGNMENT for tensor in tensors)
+                    plan.like = never if copied else likeness(tensors)
+        self._recent = plan
 
     # What the op knows of itself.
 

@@ -80,6 +80,59 @@ def test_what_the_key_tells_apart(toy, change, builds):
     assert len(toy.made.builds) - built == builds
 
 
+def test_a_call_like_the_one_before_is_told_from_any_other(toy):
+    op = toy.op()
+    a, b, bias = matrix(), matrix(), torch.randn(8)
+    misaligned = torch.randn(33)[1:].view(4, 8)
+    forms = [
+        (a, b, None),
+        (a, b, bias),
+        (matrix(5), matrix(5), None),
+        (matrix(4, 9), matrix(4, 9), None),
+        (a.half(), b.half(), None),
+        (matrix(8, 4).mT, b, None),
+        (misaligned, b, None),
+        (a, misaligned, bias),
+    ]
+    kept = {}
+    for first in forms:
+        for second in forms:
+            for tensors in (first, first, second, first):
+                expected = tensors[0] + tensors[1] + (0 if tensors[2] is None else tensors[2])
+                assert torch.equal(op(*tensors), expected)
+                key = type(op).blueprint.generated.key_of(*tensors)
+                assert op._last is op._plans[key]
+                assert kept.setdefault(key, op._last) is op._last, "a key has one plan"
+    assert len(op._plans) == len(forms)
+    op(a, b)
+    with torch.inference_mode():
+        assert op(a, b).is_inference()
+        assert torch.equal(op(matrix() * 0, b), b)
+    with pytest.raises(SignatureError, match="requires a gradient"):
+        op(a, torch.ones(4, 8, requires_grad=True))
+
+
+def test_a_plan_that_was_dropped_serves_no_call(toy):
+    for cls in toy.classes.values():
+        cls.request_tune = lambda self: None
+    op = toy.op()
+    a = matrix()
+    for drop in (op.forget_plans, toy.op.dispatcher.clear, op.request_tune):
+        for _ in range(3):
+            op(a, a)
+        before = op._last
+        drop()
+        op(a, a)
+        assert op._last is not before
+    op._plans = PlanTable(limit=1)
+    for _ in range(3):
+        op(a, a)
+    before = op._last
+    op(matrix(5), matrix(5))
+    op(a, a)
+    assert op._last is not before
+
+
 def test_64_instances_of_one_shape_build_one_kernel(toy):
     a, b = matrix(), matrix()
     for op in [toy.op(scale=float(number)) for number in range(64)]:
