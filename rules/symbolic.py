@@ -300,6 +300,8 @@ class Arithmetic:
             for x, y in ((a, b), (b, a)):
                 if x.span.low >= 0 and y.span.low >= 1:
                     self.note(product.term, self.terms.at_most(x.term, product.term))
+            even = [self.terms.equal(self.terms.remainder(value.term, 2), 0) for value in (a, b, product)]
+            self.note(product.term, self.terms.equal(self.terms.disjunction(even[:2]), even[2]))
         if is_constant(product.term):
             return product
         return attrs.evolve(product, factors=(*(a.factors or (a,)), *(b.factors or (b,))))
