@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from tileops.rules.nodes import Compare, Const, Logic, Member, Name, Node, Not
+from tileops.rules.nodes import Compare, Const, Logic, Member, Name, Node, Not, constant
 from tileops.rules.span import EVERYTHING, INFINITY, Span
 from tileops.rules.types import Type
 
@@ -86,7 +86,7 @@ def narrow(node: Node, truth: bool, scope: Mapping[str, Type]) -> Box:
         case Name(name=name):
             return {name: Allowed(options=frozenset({truth}))}
         case Member(needle=Name(name=name), options=options, negated=negated):
-            values = {option.value for option in options if isinstance(option, Const)}
+            values = {constant(option) for option in options}
             if truth != negated:
                 return {name: Allowed(options=frozenset(values))}
             return _others(name, values, scope)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import keyword
+import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform, overload
 
 import attrs
 import torch
@@ -139,7 +141,7 @@ class CallSpec(_Fields):
         known.update({name: getattr(device, name) for name in DEVICE_SCOPE})
         return known
 
-    def replace(self: _S, **changes: Any) -> _S:
+    def replace(self: _S, /, **changes: Any) -> _S:
         """Return a spec with some facts, ``device`` or ``stated`` changed; checked as a new one is."""
         given: dict[str, Any] = {"device": self.device, "stated": self.stated, **self.facts(), **changes}
         return type(self)(**given)
@@ -181,13 +183,23 @@ class CallSpec(_Fields):
 
 
 _S = TypeVar("_S", bound=CallSpec)
-_TAKEN = RESERVED | set(DEVICE_SCOPE) | {name for name in dir(CallSpec) if not name.startswith("_")}
+_TAKEN = RESERVED | set(DEVICE_SCOPE) | {"self"} | {name for name in dir(CallSpec) if not name.startswith("_")}
+
+
+@overload
+def call_spec(cls: type[_S], /) -> type[_S]: ...
+
+
+@overload
+def call_spec(
+    *, invariants: Iterable[str] = (), derived: Mapping[str, str] | None = None
+) -> Callable[[type[_S]], type[_S]]: ...
 
 
 def call_spec(
-    *, invariants: Iterable[str] = (), derived: Mapping[str, str] | None = None
-) -> Callable[[type[_S]], type[_S]]:
-    """Complete a CallSpec class from its annotated facts.
+    cls: type[_S] | None = None, /, *, invariants: Iterable[str] = (), derived: Mapping[str, str] | None = None
+) -> type[_S] | Callable[[type[_S]], type[_S]]:
+    """Complete a CallSpec class from its annotated facts; ``@call_spec`` and ``@call_spec()`` mean the same.
 
     ``invariants`` are conditions that every call meets; ``derived`` names further facts, each an expression over the
     declared ones and those derived before it. Neither sees device facts. Raises DeclarationError for a fact without a
@@ -197,8 +209,10 @@ def call_spec(
     def complete(cls: type[_S]) -> type[_S]:
         if not (isinstance(cls, type) and issubclass(cls, CallSpec)):
             raise DeclarationError(f"@call_spec completes a subclass of CallSpec, got {cls!r}")
-        if isinstance(invariants, str):
+        if isinstance(invariants, str) or not isinstance(invariants, Iterable):
             raise DeclarationError(f"{cls.__name__}: invariants takes a tuple of expressions, got {invariants!r}")
+        if derived is not None and not isinstance(derived, Mapping):
+            raise DeclarationError(f"{cls.__name__}: derived takes a mapping of names to expressions, got {derived!r}")
         annotations = inspect.get_annotations(cls)
         for name, annotation in annotations.items():
             if "ClassVar" in str(annotation):
@@ -209,6 +223,7 @@ def call_spec(
                     "choice(...), number() or dims(max_rank)"
                 )
             _check_name(cls, name)
+            _check_annotation(cls, name, annotation)
         for name, value in cls.__dict__.items():
             if _has_kind(value) and name not in annotations:
                 raise DeclarationError(f"{cls.__name__}.{name} has no annotation: write {name}: int = ...")
@@ -234,10 +249,20 @@ def call_spec(
         _attach(made, kinds, names, rules, types)
         return made
 
-    return complete
+    return complete if cls is None else complete(cls)
+
+
+def require_spec(what: str, request: Any) -> None:
+    """Raise DeclarationError unless ``request`` is a call spec class that ``@call_spec`` completed."""
+    if not (isinstance(request, type) and issubclass(request, CallSpec)) or request is CallSpec:
+        raise DeclarationError(f"{what} takes a subclass of CallSpec, got {request!r}")
+    if "kinds" not in request.__dict__:
+        raise DeclarationError(f"{what}: {request.__name__} is not complete: write @call_spec() above the class")
 
 
 def _check_name(cls: type[CallSpec], name: str) -> None:
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise DeclarationError(f"{cls.__name__} cannot call a fact {name!r}: no expression could read that name")
     if name in cls.derived:
         raise DeclarationError(f"{cls.__name__} cannot have the fact {name!r}: its base class derives it")
     if name.startswith("_") or name in _TAKEN:
@@ -245,6 +270,23 @@ def _check_name(cls: type[CallSpec], name: str) -> None:
             f"{cls.__name__} cannot call a fact {name!r}: the name is taken by the expression language, a device fact "
             "or CallSpec itself"
         )
+
+
+_WORDS = {"int": "int", "bool": "bool", "float": "float", "str": "str", "dtype": "torch.dtype", "tuple": "tuple"}
+
+
+def _check_annotation(cls: type[CallSpec], name: str, annotation: object) -> None:
+    """Raise DeclarationError for an annotation that a type checker would be misled by; one of other words may be."""
+    kind: Type = cls.__dict__[name].metadata[METADATA_KEY].type
+    text = annotation.__qualname__ if isinstance(annotation, type) else str(annotation)
+    while (outer := re.sub(r"\[[^\[\]]*\]", "", text)) != text and "Optional[" not in text:
+        text = outer
+    words = set(re.findall(r"\w+", text))
+    told = words & _WORDS.keys()
+    none = "None" in words or "Optional" in words
+    if told and (kind.kind not in told or none != kind.optional):
+        fits = _WORDS[kind.kind] + ("[int, ...]" if kind.kind == "tuple" else "") + (" | None" if kind.optional else "")
+        raise DeclarationError(f"{cls.__name__}.{name} is annotated {text!r}, and its kind makes it {fits!r}")
 
 
 def _has_kind(value: object) -> bool:

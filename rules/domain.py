@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -23,7 +24,7 @@ from tileops.rules.smt import Translation, Translator
 from tileops.rules.spaces import Region, Spaces, holds, spaces
 from tileops.rules.span import INFINITY, Span
 from tileops.rules.symbolic import Arithmetic, Unsupported, Value
-from tileops.rules.terms import Term, Terms
+from tileops.rules.terms import Term, Terms, is_constant
 from tileops.rules.types import DTYPES, Type
 
 if TYPE_CHECKING:
@@ -238,6 +239,24 @@ class Domain:
             parts.append(terms.disjunction((calibration.none, *named)))
         return terms.conjunction(parts)
 
+    # -- floats
+
+    def gaps(self, model: Model) -> list[Term]:
+        """Return, for each float fact that a model puts between two doubles, that it lies on one side or the other.
+
+        To the solver a float is a real. Floats are only compared, so that these conditions make its answers exact.
+        """
+        terms = self.terms
+        found = []
+        for name, kind in self.declared.items():
+            value = self.values[name]
+            if kind.kind == "float" and not is_constant(value.term):
+                exact = model.fraction(value.term)
+                low, high = doubles_beside(exact)
+                if low < high:
+                    found.append(terms.disjunction((terms.at_most(value.term, low), terms.at_most(high, value.term))))
+        return found
+
     # -- decoding
 
     def decode(self, model: Model) -> CallSpec:
@@ -288,6 +307,15 @@ def bounded(name: str, kind: Type, regions: Iterable[Region]) -> Type:
     if not spans:
         return kind
     return attrs.evolve(kind, low=int(min(span.low for span in spans)), high=int(max(span.high for span in spans)))
+
+
+def doubles_beside(exact: Fraction) -> tuple[Fraction, Fraction]:
+    """Return the greatest double at most, and the least at least, a number within their range."""
+    near = float(exact)
+    if near == exact:
+        return exact, exact
+    other = math.nextafter(near, math.inf if near < exact else -math.inf)
+    return min(Fraction(near), Fraction(other)), max(Fraction(near), Fraction(other))
 
 
 @functools.cache

@@ -164,6 +164,8 @@ def kind_of(attribute: attrs.Attribute[Any]) -> Kind | None:
 
 
 def _fact(word: KindWord, kind: Type, default: Any) -> Any:
+    if type(kind.optional) is not bool:
+        raise DeclarationError(f"{word}(): optional takes True or False, got {kind.optional!r}")
     made = Kind(word, kind)
     if default is not MISSING:
         try:

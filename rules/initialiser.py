@@ -35,26 +35,27 @@ def initialiser(
         **{f"_m_{name}": frozenset(kind.type.members) for name, kind in kinds.items()},
         "_type": type,
     }
+    # No fact's name starts with an underscore, so that whatever stands beside the facts here has one.
     given = "".join(f", {name}=_d_{name}" for name in kinds)
     listed = ", ".join(kinds)
     straight = " and ".join(
-        ["not unknown", "stated is None", *(_condition(name, kind) for name, kind in kinds.items())]
+        ["not _unknown", "stated is None", *(_condition(name, kind) for name, kind in kinds.items())]
     )
     lines = [
-        f"def __init__(self, *, device=_MISSING{given}, stated=None, **unknown):",
-        "    settled = _settled.get(device) if _type(device) in _DEVICE_TYPES else None",
-        f"    if not (settled is not None and {straight}):",
-        f"        settled, {listed}{',' if listed else ''} = _checked(_spec, device, dict("
-        + ", ".join(f"{name}={name}" for name in kinds)
-        + "), stated, unknown)",
-        f"    key = (settled, {listed})",
-        "    _set(self, 'device', settled)",
-        "    _set(self, 'stated', stated)",
-        *(f"    _set(self, {name!r}, {name})" for name in kinds),
-        "    _set(self, '_key', key)",
-        "    _set(self, '_hash', _hash((_spec, key)))",
-        "    _set(self, '_read', None)",
-        *(["    _verify(self)"] if invariants else []),
+        f"def __init__(_self, /, *, device=_MISSING{given}, stated=None, **_unknown):",
+        "    _place = _settled.get(device) if _type(device) in _DEVICE_TYPES else None",
+        f"    if not (_place is not None and {straight}):",
+        f"        _place, {listed}{',' if listed else ''} = _checked(_spec, device, {{"
+        + ", ".join(f"{name!r}: {name}" for name in kinds)
+        + "}, stated, _unknown)",
+        f"    _kept = (_place, {listed})",
+        "    _set(_self, 'device', _place)",
+        "    _set(_self, 'stated', stated)",
+        *(f"    _set(_self, {name!r}, {name})" for name in kinds),
+        "    _set(_self, '_key', _kept)",
+        "    _set(_self, '_hash', _hash((_spec, _kept)))",
+        "    _set(_self, '_read', None)",
+        *(["    _verify(_self)"] if invariants else []),
     ]
     environment |= {"_DEVICE_TYPES": (torch.device, str), "_hash": hash}
     exec(compile("\n".join(lines), f"<{cls.__name__}.__init__>", "exec"), environment)

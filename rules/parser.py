@@ -100,8 +100,10 @@ class Parser:
         try:
             tree = ast.parse(self.text, mode="eval")
         except SyntaxError as error:
-            self.fail(max(0, min(len(self.text), (error.offset or 1) - 1)), f"not an expression: {error.msg}")
-        except (ValueError, MemoryError, RecursionError) as error:
+            self._refuse_syntax(error)
+        except (MemoryError, RecursionError):
+            self.fail(0, f"nested deeper than {MAX_DEPTH} levels: split it into derived facts")
+        except ValueError as error:
             self.fail(0, f"not an expression: {error}")
         if "#" in self.text:
             self._refuse_comment()
@@ -244,8 +246,8 @@ class Parser:
         if not tree.elts:
             self.fail(tree, "'in' needs at least one option")
         options = tuple(self._literal(item, "an option of 'in'") for item in tree.elts)
-        if len({isinstance(option, Pack) for option in options}) > 1:
-            self.fail(tree, "the options of 'in' are all tuples or none is")
+        if len({isinstance(option, Pack) for option in options if option != Const(None)}) > 1:
+            self.fail(tree, "the options of 'in' are all tuples or none is, None aside")
         return options
 
     def _literal(self, tree: ast.expr, what: str) -> Node:
@@ -344,6 +346,13 @@ class Parser:
         if len(over) > MAX_RANGE:
             self.fail(tree, f"a range has at most {MAX_RANGE} steps")
         return over
+
+    def _refuse_syntax(self, error: SyntaxError) -> NoReturn:
+        if error.msg.startswith("Exceeds the limit"):
+            self.fail(0, f"an integer literal has at most {MAX_BITS} bits")
+        if error.offset is not None and error.offset < 1:  # so Python says that more should follow
+            self.fail(len(self.text), "not an expression: it ends where more should follow")
+        self.fail(max(0, min(len(self.text), (error.offset or 1) - 1)), f"not an expression: {error.msg}")
 
     def _refuse_comment(self) -> None:
         for token in tokenize.generate_tokens(io.StringIO(self.text).readline):

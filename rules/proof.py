@@ -250,6 +250,19 @@ class Proof:
             text = f"the derived fact {name} = {request.derived[name].text!r}"
             yield from self._request_finding(text, so_far, terms.negation(defined))
             so_far = [*so_far, defined]
+        if request.invariants:
+            yield from self._no_call()
+
+    def _no_call(self) -> Iterator[Finding]:
+        """Yield that no call meets the invariants of the request: whatever is asked of its tables holds of nothing."""
+        keys, invariants = (self.table.request.__name__,), self.table.request.invariants
+        kept = [part for pair in self.domain.invariants for part in pair]
+        try:
+            if self.prover.facts([*self.domain.ranges(), *kept]) is None:
+                message = f"no call meets the invariants {' and '.join(repr(rule.text) for rule in invariants)}"
+                yield Finding("no call", keys, f"{message}; take one of them away, or widen the facts")
+        except Unstatable as error:
+            yield undecided(keys, "whether any call meets the invariants", Answer("undecided", None, str(error)))
 
     def _request_finding(self, what: str, within: Sequence[Term], condition: Term) -> Iterator[Finding]:
         keys = (self.table.request.__name__,)
@@ -277,7 +290,7 @@ class Proof:
                 continue
             answer = self.overlap(a, b)
             if answer.witness is not None:
-                yield _ambiguous(a, b, answer.witness)
+                yield _ambiguous(a, b, answer.witness, circle=b in above[a] and a in above[b])
             elif answer.status == "undecided":
                 yield undecided((a, b), f"whether {a} and {b} both serve a call with nothing above them", answer)
 
@@ -356,11 +369,14 @@ def _both(a: Declaration, b: Declaration) -> list[tuple[int, int | None]] | None
     return shared
 
 
-def _ambiguous(a: str, b: str, witness: CallSpec) -> Finding:
-    message = (
-        f"{a} and {b} both serve {witness!r}, and none goes before the other; write preferred_over={{{b!r}}} in the "
-        f"declaration of {a} (or the other way round), or a refusal in one of them that keeps such calls out"
+def _ambiguous(a: str, b: str, witness: CallSpec, circle: bool) -> Finding:
+    write = (
+        f"write preferred_over={{{b!r}}} in the declaration of {a} (or the other way round), or a refusal in one of "
+        "them that keeps such calls out"
     )
+    if circle:
+        write = "each is preferred over the other, on a cycle: take that cycle apart (its own finding lists it)"
+    message = f"{a} and {b} both serve {witness!r}, and none goes before the other; {write}"
     return Finding("ambiguous", (a, b), message, witness=witness)
 
 

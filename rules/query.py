@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LIMIT = 4_000_000
 _SMALL = (16, 1024, 1 << 20)  # greatest integers tried for a witness before any size
 
+_MOST_GAPS = 64  # gaps between doubles that are told to the solver one after the other before a query is given up
+
 _T = TypeVar("_T")
 
 # What the asker says of a call spec: None, it shows what was asked; else conditions that the next one must meet too.
@@ -173,12 +175,25 @@ class Prover:
                 solver.set("arith.solver", 2)
             solver.add(formulas)
             before = _units(solver)
-            found = solver.check()
+            found = self._check(solver)
             self.spent += _units(solver) - before
+            if found is not None:
+                return found
+        return None
+
+    def _check(self, solver: z3.Solver) -> Model | Literal[False] | None:
+        """Return a model whose float facts are doubles, False where there is none, None where the solver gave up."""
+        for _ in range(_MOST_GAPS):
+            found = solver.check()
             if found == z3.unsat:
                 return False
-            if found == z3.sat:
-                return Model(terms, solver.model())
+            if found != z3.sat:
+                return None
+            model = Model(self.domain.terms, solver.model())
+            gaps = self.domain.gaps(model)
+            if not gaps:
+                return model
+            solver.add(gaps)
         return None
 
 

@@ -22,6 +22,7 @@ KINDS = (
     "several device types with supported_archs",
     "arguments",
     "bad expression",
+    "no call",
     "may raise",
     "ambiguous",
     "gap",

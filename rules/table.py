@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from tileops.rules.archs import Interval
-from tileops.rules.callspec import CallSpec
+from tileops.rules.callspec import CallSpec, require_spec
 from tileops.rules.declaration import Declaration, Refusal
 from tileops.rules.device import boards_digest, device_kind
 from tileops.rules.errors import DeclarationError, ExpressionError, RuleError, nearest
@@ -37,7 +37,13 @@ class _Compiled:
     faulty: bool
 
 
+def _request(instance: Any, attribute: Any, value: Any) -> None:
+    require_spec(f"the rule table {instance.name!r}", value)
+
+
 def _declarations(given: Mapping[str, Declaration]) -> dict[str, Declaration]:
+    if not isinstance(given, Mapping):
+        raise DeclarationError(f"a rule table takes a mapping of keys to declarations, got {given!r}")
     for key, declaration in given.items():
         if type(key) is not str or not key:
             raise DeclarationError(f"the key of an implementation is a name such as 'gemm_mma', got {key!r}")
@@ -55,7 +61,7 @@ class RuleTable:
     """
 
     name: str
-    request: type[CallSpec]
+    request: type[CallSpec] = attrs.field(validator=_request)
     declarations: dict[str, Declaration] = attrs.field(converter=_declarations)
 
     @functools.cached_property

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from tileops.rules.table import RuleTable
 
 # Raise it whenever the prover could answer differently for the same table: it is part of every verdict's hash.
-PROVER = 1
+PROVER = 2
 FORMAT = 1
 
 # What reading a stored verdict may raise: no file, no right to it, no JSON, another shape of it.
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def verdict(table: RuleTable, shipped: Path | None = None, arguments: Iterable[Finding] = ()) -> Report:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import enum
 import inspect
 import json
+import keyword
 import pickle
+import re
 from typing import Any, ClassVar
 
 import attrs
 import pytest
 import torch
 
+from tileops.rules import callspec as callspec_module
 from tileops.rules import device as device_module
 from tileops.rules.callspec import CallSpec, call_spec
+from tileops.rules.declaration import Declaration, Refusal
 from tileops.rules.device import DeviceFacts
 from tileops.rules.errors import DeclarationError, ExpressionError, FactError, RuleError
 from tileops.rules.expr import Type
 from tileops.rules.facts import choice, dim, dims, flag, integer, number
+from tileops.rules.table import RuleTable
 
 H200 = DeviceFacts(90, "h200", 132, 232448)
 
@@ -334,7 +340,7 @@ def test_a_spec_without_facts() -> None:
 
 def define(facts: dict[str, Any], **options: Any) -> type[CallSpec]:
     """Return the spec class with these annotated facts."""
-    body = {"__annotations__": dict.fromkeys(facts, int), **{k: v for k, v in facts.items() if v is not None}}
+    body = {"__annotations__": dict.fromkeys(facts, object), **{k: v for k, v in facts.items() if v is not None}}
     made: type[CallSpec] = call_spec(**options)(type("Made", (CallSpec,), body))
     return made
 
@@ -380,3 +386,107 @@ def test_malformed_classes() -> None:
         call_spec()(int)  # type: ignore[type-var]
     with pytest.raises(DeclarationError, match="cannot have the fact 'group': its base class derives it"):
         call_spec()(type("Again", (AttentionCall,), {"__annotations__": {"group": int}, "group": dim()}))
+
+
+# Names that generated code, Python, attrs or a class body use themselves.
+ODD_NAMES = sorted(
+    {
+        *(name for name in dir(builtins) if not name.startswith("_") and not keyword.iskeyword(name)),
+        *keyword.softkwlist,
+        *("self", "cls", "key", "settled", "unknown", "place", "kept", "spec", "call", "facts", "given", "checked"),
+        *("kind", "stated_facts", "names", "value", "args", "kwargs", "mro", "attrs", "torch", "expression", "trace"),
+    }
+    - {"_"}
+)
+
+
+def test_any_name_may_be_a_fact_that_is_not_taken() -> None:
+    known = [name for name in ODD_NAMES if name not in callspec_module._TAKEN]
+    assert {"cls", "key", "settled", "unknown", "dict", "type", "match", "set", "object"} <= set(known)
+    made: Any = define({name: integer(0, 1000) for name in known})
+    given = {name: place for place, name in enumerate(known)}
+    for device in ("cpu", torch.device("cpu")):
+        spec = made(device=device, **given)
+        assert spec.facts() == given
+        assert {name: getattr(spec, name) for name in known} == given
+        assert spec == made.read([f"{name}={value}" for name, value in given.items()], device="cpu")
+        assert spec.replace(**{known[0]: 999}).facts() == {**given, known[0]: 999}
+        assert pickle.loads(pickle.dumps(spec.facts())) == given
+    with pytest.raises(FactError, match="key takes an integer from 0 to 1000; got 'x'"):
+        made(device="cpu", **{**given, "key": "x"})
+    table = RuleTable("odd", made, {"a": Declaration(refusal=[Refusal("key + dict + type > 9", "got {key}")])})
+    trace = table.explain(made(device="cuda:0", stated=H200, **given))
+    assert trace.verdict("a").reasons[0].text == f"got {given['key']}"
+
+
+def test_each_name_may_be_the_only_fact() -> None:
+    for name in ODD_NAMES:
+        if name in callspec_module._TAKEN:
+            with pytest.raises(DeclarationError, match="the name is taken"):
+                define({name: integer(0, 9)})
+        else:
+            made: Any = define({name: integer(0, 9)}, invariants=(f"{name} < 9",), derived={"double_": f"{name} * 2"})
+            spec = made(device="cpu", **{name: 4})
+            assert (spec.facts(), spec.double_) == ({name: 4}, 8)
+
+
+@pytest.mark.parametrize("name", ["q q", "for", "", "1m", "m-n", "lambda"])
+def test_a_name_that_no_expression_reads_is_refused(name: str) -> None:
+    with pytest.raises(DeclarationError, match=f"Made cannot call a fact '{name}': no expression could read that name"):
+        define({"m": dim()}, derived={name: "m"})
+    with pytest.raises(DeclarationError, match="no expression could read that name"):
+        define({name: dim()})
+
+
+def test_parentheses_may_be_left_out() -> None:
+    @call_spec
+    class Bare(CallSpec):
+        m: int = dim()
+
+    assert Bare(device="cpu", m=3).m == 3
+    with pytest.raises(DeclarationError, match="derived takes a mapping of names to expressions, got \\['q'\\]"):
+        define({"m": dim()}, derived=["q"])
+    with pytest.raises(DeclarationError, match="invariants takes a tuple of expressions, got 3"):
+        define({"m": dim()}, invariants=3)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "fact", "fits"),
+    [
+        ("str", dim, "int"),
+        (int, flag, "bool"),
+        ("int", lambda: dim(optional=True), "int | None"),
+        ("int | None", dim, "int"),
+        ("Optional[int]", dim, "int"),
+        ("tuple[int, ...]", dim, "int"),
+        ("int", lambda: dims(2), "tuple[int, ...]"),
+        ("str", lambda: choice(torch.float16), "torch.dtype"),
+        (float | None, number, "float"),
+    ],
+)
+def test_an_annotation_against_the_kind_is_refused(annotation: object, fact: Any, fits: str) -> None:
+    with pytest.raises(DeclarationError, match=f"its kind makes it '{re.escape(fits)}'"):
+        call_spec(type("Made", (CallSpec,), {"__annotations__": {"m": annotation}, "m": fact()}))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "fact"),
+    [
+        ("int", dim),
+        (int, dim),
+        ("'int | None'", lambda: dim(optional=True)),
+        ("Optional[int]", lambda: dim(optional=True)),
+        (int | None, lambda: integer(1, 2, optional=True)),
+        ("tuple[int, int] | None", lambda: dims(2, optional=True)),
+        ("Optional[tuple[int, ...]]", lambda: dims(2, optional=True)),
+        (tuple[int, ...], lambda: dims(2)),
+        ("torch.dtype", lambda: choice(torch.float16)),
+        ("Mode", lambda: choice(*Mode)),
+        (Mode, lambda: choice(*Mode)),
+        ("Literal['int', 'str']", lambda: choice("int", "str")),
+        ("Any", lambda: number(optional=True)),
+    ],
+)
+def test_an_annotation_that_fits_or_says_nothing_is_taken(annotation: object, fact: Any) -> None:
+    made: type[CallSpec] = call_spec(type("Made", (CallSpec,), {"__annotations__": {"m": annotation}, "m": fact()}))
+    assert list(made.kinds) == ["m"]

@@ -83,6 +83,10 @@ def test_a_cycle_is_listed_from_key_to_key() -> None:
 def test_members_of_a_cycle_that_meet_are_ambiguous_too() -> None:
     report = check(table(a=serving(preferred_over={"b"}), b=serving(preferred_over={"a"})))
     assert kinds(report) == ["cycle", "ambiguous"]
+    assert "take that cycle apart" in report.of("ambiguous")[0].message
+    assert "write preferred_over" not in report.of("ambiguous")[0].message
+    apart = check(table(a=serving(), b=serving()))
+    assert "write preferred_over={'b'} in the declaration of a" in only(apart).message
 
 
 def test_two_generals() -> None:

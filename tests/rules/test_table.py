@@ -253,14 +253,25 @@ def test_every_order_of_declarations_is_one_table() -> None:
         assert [other.explain(one).to_plain() for one in calls] == expected
 
 
+@pytest.mark.parametrize("request_class", [int, CallSpec, "Call", type("Undecorated", (Call,), {})])
+def test_a_request_that_is_no_complete_call_spec_class(request_class: Any) -> None:
+    with pytest.raises(
+        DeclarationError, match=r"the rule table 'gemm'.* (takes a subclass of CallSpec|is not complete)"
+    ):
+        RuleTable("gemm", request_class, {})
+    with pytest.raises(DeclarationError, match="takes a mapping of keys to declarations"):
+        RuleTable("gemm", Call, [])  # type: ignore[arg-type]
+
+
 def test_the_hash_changes_with_anything_the_proof_looks_at() -> None:
+    other: type[CallSpec] = call_spec(type("Other", (Call,), {}))
     changed = {
         GEMM.content_hash(),
         GEMM.without("gemv").content_hash(),
         GEMM.with_declaration("gemv", Declaration(supported_archs=at_least(80))).content_hash(),
         GEMM.with_declaration("gemv", Declaration(supported_archs=exactly(80))).content_hash(),
         GEMM.with_declaration("gemv", Declaration(general=True)).content_hash(),
-        RuleTable("gemm", CallSpec, GEMM.declarations).content_hash(),
+        RuleTable("gemm", other, GEMM.declarations).content_hash(),
     }
     assert len(changed) == 6
     assert GEMM.content_hash() == table(**GEMM.declarations).content_hash()

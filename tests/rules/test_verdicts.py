@@ -123,7 +123,15 @@ def test_arguments_are_looked_at_each_time(proofs: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "broken",
-    ["", "{", "[]", '{"format": 99, "verdicts": {}}', '{"format": 1}', '{"format": 1, "verdicts": {"HASH": {}}}'],
+    [
+        "",
+        "{",
+        "[]",
+        "[" * 200_000,
+        '{"format": 99, "verdicts": {}}',
+        '{"format": 1}',
+        '{"format": 1, "verdicts": {"HASH": {}}}',
+    ],
 )
 def test_a_broken_file_costs_a_proof(tmp_path: Path, cache: Path, proofs: list[str], broken: str) -> None:
     text = broken.replace("HASH", verdict_hash(sound()))
