@@ -40,6 +40,7 @@ def __call__(self, {parameters}):
         if (
             {plain}
             and not _modes()
+            and _traced() is None
             and not _forced.blocks
             and _forward._current_level < 0
             and not (({grads}) and _grad())
@@ -140,6 +141,7 @@ def generate_call(op: str, inputs: Sequence[CallInput]) -> GeneratedCall:
         "_grad": torch.is_grad_enabled,
         "_tell": tell,
         "_absent": ABSENT,
+        "_traced": torch._C._get_tracing_state,
         "_tracing": torch.compiler.is_dynamo_compiling,  # Dynamo reads it as True and leaves the rest alone
     }
     _run("\n\n".join(part.format(**fields) for part in (_CALL, _SERVE, _KEY)), f"<tileops {op}.__call__>", scope)

@@ -177,6 +177,14 @@ def test_a_trace_holds_one_operator(op, mode):
     assert torch.equal(graph(x, A), (x + A) * 2)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_jit_trace_holds_the_operator_and_no_constant(op):
+    traced = torch.jit.trace(lambda a: op(a, A), (torch.zeros(4, 8),))
+    x = torch.randn(4, 8)
+    assert torch.equal(traced(x), x + A)
+    assert "tileops::AddFwdOp" in str(traced.graph)
+
+
 def test_autocast_changes_nothing(op):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert op(A, A).dtype is torch.float32
