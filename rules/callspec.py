@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform, overload
@@ -147,8 +148,8 @@ class CallSpec(_Fields):
         return type(self)(**given)
 
     def text(self) -> str:
-        """Return the facts as the command line takes them: ``m=1 n=4096 dtype=bfloat16``."""
-        return " ".join(f"{name}={_plain(value)}" for name, value in self.facts().items())
+        """Return the facts as a shell takes them, ``m=1 n=4096 dtype=bfloat16``; `read` takes the words of it."""
+        return " ".join(shlex.quote(f"{name}={_plain(value)}") for name, value in self.facts().items())
 
     def __repr__(self) -> str:
         """Return the class, the device and the facts."""
@@ -353,7 +354,7 @@ def _plain(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, tuple):
-        return "x".join(map(str, value)) if value else "()"
+        return "x".join(map(str, value))
     return show(value)
 
 

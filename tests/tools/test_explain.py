@@ -383,6 +383,7 @@ def test_a_command_that_is_printed_reads_back(capsys: pytest.CaptureFixture[str]
             options = parser().parse(["AnyFwdOp", *words])
             assert call_of(ModeCall, {}, options.facts, place(options)) == call
             assert place(options).facts == reference(90)
+            assert ModeCall.read(shlex.split(call.text()), device="cuda", stated=reference(90)) == call
 
 
 def test_without_a_gpu_the_question_needs_an_arch(
