@@ -148,8 +148,8 @@ class CallSpec(_Fields):
         return type(self)(**given)
 
     def text(self) -> str:
-        """Return the facts as a shell takes them, ``m=1 n=4096 dtype=bfloat16``; `read` takes the words of it."""
-        return " ".join(shlex.quote(f"{name}={_plain(value)}") for name, value in self.facts().items())
+        """Return the facts for people: ``m=1 n=4096 dtype=bfloat16``; `read` takes the words that shlex makes of it."""
+        return " ".join(f"{name}={_plain(value)}" for name, value in self.facts().items())
 
     def __repr__(self) -> str:
         """Return the class, the device and the facts."""
@@ -352,9 +352,9 @@ def _plain(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, str):
-        return value
+        return shlex.quote(value)
     if isinstance(value, tuple):
-        return "x".join(map(str, value))
+        return "x".join(map(str, value)) if value else "()"
     return show(value)
 
 

@@ -15,7 +15,7 @@ COMMANDS = {
     "check": "prove the tables, check the manifest and its claims",
     "diff": "the calls that get another implementation than at a git revision",
     "claim": "what a backend may claim by the report of a run of the op tests",
-    "bench": "measure the cost of dispatch",
+    "bench": "time the ops beside torch, or what dispatch costs",
 }
 
 
