@@ -28,6 +28,7 @@ from tileops.tools.question import Place
 
 REDUNDANT = "it decides nothing on this device: other refusals keep the same calls out"
 _RUNNABLE = 1 << 28  # elements of a tensor up to which a boundary stays near its workload row
+_RANK = 3  # dims a run of the calls of an op that are made of call specs
 _BASES = 4  # workload rows from which the search for a limit starts, the smallest first
 
 
@@ -267,10 +268,10 @@ def _changed(a: CallSpec, b: CallSpec) -> list[str]:
 
 
 def op_call(op: Known, asked: Asked, call: CallSpec) -> OpCall | None:
-    """Return a call of the op that makes this call spec; None where its entry admits none of at most two dims a run."""
+    """Return a call of the op that makes this call spec; None where none of at most three dims a run does."""
     if asked.use is None or call.stated is None:
         return None
-    domain = OpDomain(Admitted(op.entry, asked.use, 2), {call.device.type: (only(call.stated),)})
+    domain = OpDomain(Admitted(op.entry, asked.use, _RANK), {call.device.type: (only(call.stated),)})
     numbers, names = domain.numbers, domain.translator.names
     wanted = [numbers.equal(names[name], numbers.constant(value)) for name, value in call.facts().items()]
 
