@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tileops.backend import BUILTIN, TensorSpec
+from tileops.backend.process import has_builder
 from tileops.catalog import op_class, op_names
 from tileops.manifest import loader
 from tileops.manifest.schema import Workload
@@ -41,6 +42,12 @@ class Sample:
     @property
     def written(self) -> tuple[str, ...]:
         return loader.entry(self.name).checker.writes(self.case.params)
+
+    def traced(self) -> tuple[str, ...]:
+        """The ops that a graph of the call holds: the op, or its parts where no builder serves it whole."""
+        parts = tuple(step.op for step in loader.entry(self.name).composition)
+        whole = self.target is not BUILTIN and has_builder(self.name, self.target)
+        return (self.name,) if whole or not parts else parts
 
     def tensors(self, rows: int = 1) -> list[Any]:
         """Fresh tensors in call order; ``rows`` copies of the batch dims that no other index depends on."""

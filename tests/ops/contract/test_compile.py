@@ -52,9 +52,10 @@ def test_compiled_whole_from_a_cold_start(sample, dynamic):
         for name, mine, other in zip(sample.case.inputs, given, twin, strict=True):
             assert mine is None or torch.equal(mine, other), name
     assert counter.frame_count == (1 if dynamic else 3)
-    assert all(len(operators(graph)) == 1 for graph in counter.graphs)
-    assert compiled_op.serving_target == eager_op.serving_target == sample.target
-    assert compiled_op.last_call == eager_op.last_call
+    assert [len(operators(graph)) for graph in counter.graphs] == [len(sample.traced())] * len(counter.graphs)
+    if sample.traced() == (sample.name,):  # a composite by its parts is no call of its own in a graph
+        assert compiled_op.serving_target == eager_op.serving_target == sample.target
+        assert compiled_op.last_call == eager_op.last_call
 
 
 def test_equal_layers_share_a_graph_and_what_it_runs(sample):
@@ -121,5 +122,5 @@ def test_a_call_outside_the_signature_is_refused_in_a_compiled_region_too(sample
     op, tensors = sample.op(), sample.tensors()
     tensors[0] = tensors[0].double()
     compiled = torch.compile(lambda *given: op(*given), fullgraph=True, backend=BACKEND)
-    with pytest.raises((SignatureError, RuntimeError), match=f"{sample.name}: input "):
+    with pytest.raises((SignatureError, RuntimeError), match=f"{sample.traced()[0]}: input "):
         compiled(*tensors)
