@@ -51,12 +51,17 @@ def _parser() -> Parser:
     parser.add_argument("--from", nargs="+", dest="recorded", metavar="FILE", help="measure nothing: read figures")
     parser.add_argument("--page", metavar="FILE.md", help="fill the marked tables of a page with the figures")
     parser.add_argument("--host", action="store_true", help="the cost of dispatch itself; needs no GPU")
+    parser.add_argument("--proof", action="store_true", help="the cost of proving large tables; needs no GPU")
     parser.add_argument("--peer", help="with --host: folder of an unpacked tileops 0.1.0 wheel, to compare with")
     return parser
 
 
 def _run(argv: Sequence[str], timer: Timer | None = None) -> int:
     options = _parser().parse(argv)
+    if options.proof:
+        from tileops.tools import proofcost  # imports the solver, which no other report needs
+
+        return proofcost.main(["--json"] if options.json else [])
     if options.output is not None and not options.output.endswith(".svg"):
         raise UsageError(f"-o takes a file of the kind .svg, got {options.output!r}")
     if options.host:
