@@ -18,11 +18,16 @@ Complain = Callable[[str, str], object]  # field path under the entry, cause
 
 @frozen
 class Audit:
-    """Audits one entry. ``broken`` are names whose declaration was reported already: what reads them is let be."""
+    """Audits one entry. ``broken`` are names whose declaration was reported already: what reads them is let be.
+
+    ``rules_at`` and ``steps_at`` say where in the file's lists each rule and step stands: broken ones are left out.
+    """
 
     signature: Signature
     broken: frozenset[str]
     complain: Complain
+    rules_at: Sequence[int]
+    steps_at: Sequence[int]
 
     def run(self, work: Roofline | None, steps: Sequence[Step]) -> None:
         """Report everything wrong with the entry."""
@@ -44,13 +49,13 @@ class Audit:
                 continue  # its dtype and shape are those of an input, audited above
             self._shape(f"{path}.shape", output.shape, scope, decided)
             self._typed(f"{path}.dtype", output.dtype, "dtype", scope)
-        for at, rule in enumerate(signature.rules):
+        for at, rule in zip(self.rules_at, signature.rules, strict=True):
             self._typed(f"signature.rules[{at}]", rule, "bool", scope)
         if work is not None:
             self._typed("roofline.flops", work.flops, "int", scope)
             if work.bytes is not None:
                 self._typed("roofline.bytes", work.bytes, "int", scope)
-        for at, step in enumerate(steps):
+        for at, step in zip(self.steps_at, steps, strict=True):
             for name, value in step.params.items():
                 self._read(f"composition[{at}].params.{name}", value, param_scope(signature))
 

@@ -47,7 +47,10 @@ class Rows:
         before = len(spot.problems.found)
         sizes = [name for name, index in self.signature.forall.items() if index.kind != "dtype"]
         dtyped = [name for name, index in self.signature.forall.items() if index.kind == "dtype"]
+        # A name that was reported may be a dim or a dtype: it can stand in either place.
         optional = [*self.signature.params, "without", *self.broken]
+        if self.broken and not dtyped:
+            optional.append("dtypes")
         required = ["label", *(["dtypes"] if dtyped else [])]
         left_out = "without" in (spot.entries("a workload row") if spot.kind == "mapping" else ())
         (optional if left_out else required).extend(sizes)
@@ -84,7 +87,7 @@ class Rows:
         fits = isinstance(plain, list) and len(plain) <= MAX_RUN
         if fits and all(type(dim) is int and 0 <= dim <= MAX_DIM for dim in plain):
             return tuple(plain)
-        return spot.complain(f"expected a list of at most {MAX_RUN} dims, found {plain!r}")
+        return spot.complain(f"expected a list of at most {MAX_RUN} dims from 0 to 2**40, found {plain!r}")
 
     def _without(self, spot: Field) -> frozenset[str]:
         optional = [name for name, tensor in self.signature.inputs.items() if tensor.optional]
@@ -98,7 +101,10 @@ class Rows:
 
     def _dtypes(self, spot: Field, names: list[str]) -> dict[str, torch.dtype]:
         found = {}
-        for name, node in spot.members("a dtype case", names, ()).items():
+        given = spot.entries("a dtype case") if spot.kind == "mapping" else {}
+        for name, node in spot.members("a dtype case", names, self.broken & given.keys()).items():
+            if name not in names:
+                continue
             text = node.text("the name of a dtype")
             members = self.signature.forall[name].members
             if text is BROKEN:

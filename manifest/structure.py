@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
+import torch
 from attrs import define, field
 
 from tileops.manifest.audit import Audit, cause_of
@@ -18,6 +19,7 @@ from tileops.manifest.rows import Rows
 from tileops.manifest.schema import Index, Input, Output, Param, Roofline, Signature, Step
 from tileops.manifest.signature import Checker
 from tileops.manifest.source import BROKEN, Field
+from tileops.rules.device import unknown_device_type
 from tileops.rules.errors import ExpressionError, nearest
 
 T = TypeVar("T")
@@ -40,6 +42,8 @@ class EntryReader:
     broken: set[str] = field(factory=set)
     names: dict[str, str] = field(factory=dict)  # name -> what it is
     fields: dict[str, Field] = field(factory=dict)  # path under the entry -> the node there
+    rules_at: list[int] = field(factory=list)  # where the rules that parse stand in their list
+    steps_at: list[int] = field(factory=list)
 
     def read(self) -> OpEntry | None:
         """Return the entry, or None when something in it was noted."""
@@ -56,7 +60,7 @@ class EntryReader:
         steps = self._steps(parts["composition"], signature) if "composition" in parts else ()
         if signature is None:
             return None
-        Audit(signature, frozenset(self.broken), self._complain).run(work, steps)
+        Audit(signature, frozenset(self.broken), self._complain, self.rules_at, self.steps_at).run(work, steps)
         sound = len(self.root.problems.found) == before
         checker = Checker(self.op, signature, work) if sound and work is not None else None
         rows = Rows(signature, frozenset(self.broken), checker)
@@ -78,11 +82,12 @@ class EntryReader:
                 if output is not None:
                     outputs[name] = output
         rules = []
-        for node in parts["rules"].items("a list of boolean expressions") if "rules" in parts else ():
+        for at, node in enumerate(parts["rules"].items("a list of boolean expressions") if "rules" in parts else ()):
             self._remember(node)
             rule = self._parsed(node, expression, "a boolean expression")
             if rule is not None:
                 rules.append(rule)
+                self.rules_at.append(at)
         self._order(spot, params, inputs)
         if not inputs and "inputs" in parts and not self.broken:
             parts["inputs"].complain("an op has at least one input")
@@ -236,6 +241,8 @@ class EntryReader:
         for device, node in spot.entries("a mapping of device types to archs").items():
             if not _DEVICE.fullmatch(device):
                 node.complain(f"{device!r} is no device type such as cuda")
+            elif why := unknown_device_type(device):
+                node.complain(why)
             archs = node.plain()
             if archs is BROKEN:
                 continue
@@ -248,7 +255,7 @@ class EntryReader:
     def _steps(self, spot: Field, signature: Signature | None) -> tuple[Step, ...]:
         known = set(signature.inputs) | self.broken if signature is not None else set()
         steps = []
-        for node in spot.items("a list of steps"):
+        for at, node in enumerate(spot.items("a list of steps")):
             parts = node.members("a step", ("op", "inputs", "outputs"), ("params",))
             op = parts["op"].text("the name of an op") if "op" in parts else BROKEN
             if op is not BROKEN and op not in self.ops:
@@ -273,6 +280,7 @@ class EntryReader:
                 params[name] = self._parsed(value, expression, "a value, or an expression over params")
             if BROKEN not in (op, *inputs.values(), *outputs) and None not in params.values():
                 steps.append(Step(op, inputs, tuple(outputs), {k: v for k, v in params.items() if v is not None}))
+                self.steps_at.append(at)
         for name in signature.outputs if signature is not None else ():
             if name not in known:
                 spot.complain(f"no step makes the output {name}")
@@ -282,7 +290,18 @@ class EntryReader:
         text = spot.text("a dotted name such as torch.matmul")
         if text is not BROKEN and not _DOTTED.fullmatch(text):
             return spot.complain(f"expected a dotted name such as torch.matmul, found {text!r}")
-        return text
+        return text if text is BROKEN else self._found(spot, text)
+
+    def _found(self, spot: Field, name: str) -> Any:
+        """Return the name, after looking it up where it is torch's; other packages need not be installed."""
+        head, *rest = name.split(".")
+        part: Any = torch
+        for at, word in enumerate(rest if head == "torch" else ()):
+            if not hasattr(part, word):
+                owner = ".".join([head, *rest[:at]])
+                return spot.complain(f"{owner} has no {word!r}{nearest(word, dir(part))}")
+            part = getattr(part, word)
+        return name
 
     def _parsed(self, spot: Field | None, parse: Callable[[str], T], what: str) -> T | None:
         if spot is None:

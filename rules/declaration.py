@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Never, TypeAlias
 
 import attrs
 import cattrs
@@ -67,7 +67,14 @@ def _names(what: str, example: str, value: Any) -> frozenset[str]:
 
 
 def _devices(value: Any) -> frozenset[str]:
-    return _names("devices", "cuda", value)
+    names = _names("devices", "cuda", value)
+    for name in sorted(names):
+        kind = name.partition(":")[0]
+        if not kind.isidentifier():
+            raise DeclarationError(f"devices takes device types such as 'cuda', got {name!r}")
+        if kind != name:
+            raise DeclarationError(f"devices takes device types, not one device: write {kind!r} for {name!r}")
+    return names
 
 
 def _keys(value: Any) -> frozenset[str]:
@@ -98,7 +105,7 @@ def _check_reason(instance: Any, attribute: Any, value: Any) -> None:
         raise DeclarationError(f"{attribute.name} takes a sentence or None, got {value!r}")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, init=False)
 class Declaration:
     """Says where an implementation runs, which calls it refuses, and which implementations it goes before.
 
@@ -114,6 +121,28 @@ class Declaration:
     general: bool = attrs.field(default=False, validator=_check_flag)
     preferred_over: frozenset[str] = attrs.field(default=frozenset(), converter=_keys)
     dead_because: str | None = attrs.field(default=None, validator=_check_reason)
+
+    def __init__(
+        self,
+        *,
+        devices: Iterable[str] = frozenset({"cuda"}),
+        supported_archs: Any = None,
+        refusal: Iterable[Refusal] = (),
+        general: bool = False,
+        preferred_over: Iterable[str] = frozenset(),
+        dead_because: str | None = None,
+        **unknown: Never,
+    ) -> None:
+        for name in unknown:
+            raise DeclarationError(f"a declaration has no {name!r}{nearest(name, _field_names(type(self)))}")
+        self.__attrs_init__(
+            devices=devices,
+            supported_archs=supported_archs,
+            refusal=refusal,
+            general=general,
+            preferred_over=preferred_over,
+            dead_because=dead_because,
+        )
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data for JSON or YAML, defaults left out.
@@ -141,6 +170,10 @@ class Declaration:
         """
         if not isinstance(data, Mapping):
             raise DeclarationError(f"a declaration is a mapping of {', '.join(_field_names(cls))}, got {data!r}")
+        if odd := [name for name in data if type(name) is not str]:
+            raise DeclarationError(
+                f"a declaration has no {odd[0]!r}; it is a mapping of {', '.join(_field_names(cls))}"
+            )
         try:
             return _converter().structure(data, cls)
         except cattrs.BaseValidationError as error:
@@ -168,7 +201,9 @@ def _converter() -> cattrs.Converter:
     converter.register_structure_hook(bool, _exact_hook("true or false"))
     converter.register_structure_hook(
         Refusal,
-        make_dict_structure_fn(Refusal, converter, opaque=override(omit=True), **_FORBID),
+        functools.partial(
+            _structure_refusal, make_dict_structure_fn(Refusal, converter, opaque=override(omit=True), **_FORBID)
+        ),
     )
     converter.register_unstructure_hook(Refusal, _plain_refusal)
     converter.register_unstructure_hook(ArchSet, ArchSet.to_plain)
@@ -213,6 +248,12 @@ def _structure_refusals(converter: cattrs.Converter, value: Any, _: Any) -> tupl
     if not isinstance(value, list | tuple):
         raise DeclarationError(f"takes a list of refusals, each with `when` and `why`, got {value!r}")
     return converter.structure(value, tuple[Refusal, ...])
+
+
+def _structure_refusal(structure: Callable[[Any, Any], Refusal], value: Any, kind: Any) -> Refusal:
+    if not isinstance(value, Mapping) or any(type(name) is not str for name in value):
+        raise DeclarationError(f"takes a mapping of `when` and `why`, got {value!r}")
+    return structure(value, kind)
 
 
 def _plain_refusal(refusal: Refusal) -> dict[str, str]:

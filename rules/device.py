@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -19,20 +20,24 @@ import cattrs
 import torch
 import yaml
 
-from tileops.rules.errors import BackendError, FactError
+from tileops.rules.errors import BackendError, FactError, nearest, shown
 
 CUDA = "cuda"
 ROCM = "rocm"
 _BOARDS_FILE = Path(__file__).with_name("boards.yaml")
 
 
-def _exact(low: int | None) -> Callable[[Any, Any, Any], None]:
-    def check(instance: Any, attribute: Any, value: Any) -> None:
-        if type(value) is not int or (low is not None and value < low):
-            wanted = "an integer" if low is None else f"an integer of at least {low}"
-            raise FactError(f"device fact {attribute.name} takes {wanted}, got {value!r}", fact=attribute.name)
+# Least and greatest value of each numeric device fact: what proofs quantify over for a device that nobody lists.
+LIMITS: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {"arch": (-1, 1 << 20), "sm_count": (0, 1 << 16), "smem_budget": (0, 1 << 30)}
+)
 
-    return check
+
+def _within(instance: Any, attribute: Any, value: Any) -> None:
+    low, high = LIMITS[attribute.name]
+    if type(value) is not int or not low <= value <= high:
+        message = f"device fact {attribute.name} takes an integer from {low} to {high}, got {shown(value)}"
+        raise FactError(message, fact=attribute.name)
 
 
 def _text_or_none(instance: Any, attribute: Any, value: Any) -> None:
@@ -46,13 +51,13 @@ class DeviceFacts:
 
     ``arch`` is comparable within one device kind only (-1: unknown); ``calibration`` names the board whose
     measurements apply, or None; ``sm_count`` counts SMs; ``smem_budget`` is in bytes, for one block that opts in.
-    Raises FactError for a value of the wrong type or a negative count.
+    Raises FactError for a value of the wrong type or outside `LIMITS`.
     """
 
-    arch: int = attrs.field(validator=_exact(None))
+    arch: int = attrs.field(validator=_within)
     calibration: str | None = attrs.field(validator=_text_or_none)
-    sm_count: int = attrs.field(validator=_exact(0))
-    smem_budget: int = attrs.field(validator=_exact(0))
+    sm_count: int = attrs.field(validator=_within)
+    smem_budget: int = attrs.field(validator=_within)
 
 
 NO_FACTS = DeviceFacts(-1, None, 0, 0)
@@ -70,6 +75,22 @@ def device_kind(device: torch.device | str) -> str:
     """
     kind = torch.device(device).type
     return ROCM if kind == CUDA and torch.version.hip is not None else kind
+
+
+def unknown_device_type(kind: str) -> str | None:
+    """Return why ``kind`` is no device type in this process, with the nearest that torch knows; None where it is one.
+
+    A backend that is not imported yet may still name a type of its own (torch's PrivateUse1).
+    """
+    if kind == ROCM or kind in _readers:
+        return None
+    try:
+        torch.device(kind)
+    except RuntimeError as error:
+        listed = re.search(r"one of (.+?) device type", str(error))
+        known = [*(listed.group(1).split(", ") if listed is not None else ()), ROCM]
+        return f"{kind!r} is no device type that torch knows{nearest(kind, known)}"
+    return None
 
 
 def register_reader(kind: str, read: Reader) -> None:
@@ -266,8 +287,10 @@ def calibrations(kind: str = CUDA) -> tuple[str, ...]:
 
 
 def reference(arch: int, kind: str = CUDA) -> DeviceFacts:
-    """Return the facts of the reference board of ``arch``; raises FactError for an arch without one."""
+    """Return the facts of the reference board of ``arch``; raises FactError for an arch without one, or no number."""
     known = boards(kind)
+    if type(arch) is not int:
+        raise FactError(f"an arch is a number such as 90 (compute capability 9.0), got {arch!r}", fact="arch")
     if arch not in known:
         raise FactError(
             f"no reference board for {kind} arch {arch}; {_known_archs(arch, known)}; or state all four device facts",

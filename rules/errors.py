@@ -82,6 +82,19 @@ class Declined(Exception):  # noqa: N818 - a statement, not a fault: a backend r
     """Raised by a backend on import to say that it has nothing to serve here, and why."""
 
 
+_LONG = 512  # bits of an integer beyond which its digits tell a reader nothing
+
+
+def shown(value: object) -> str:
+    """Return ``repr(value)``, but an integer of hundreds of digits as ``about 10**k``: Python refuses to print it."""
+    if type(value) is int and value.bit_length() > _LONG:
+        return f"about {'-' * (value < 0)}10**{int(value.bit_length() * 0.30103)}"
+    try:
+        return repr(value)
+    except ValueError:
+        return f"a {type(value).__name__} with an integer too long to print"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the known name closest to ``name``, or an empty string."""
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)

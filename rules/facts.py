@@ -11,11 +11,12 @@ import attrs
 import torch
 from attrs import evolve, field, frozen
 
-from tileops.rules.errors import DeclarationError, FactError, nearest
+from tileops.rules.errors import DeclarationError, FactError, nearest, shown
 from tileops.rules.types import DTYPES, Type, Value, dtype_name, show
 
 KindWord: TypeAlias = Literal["dim", "integer", "flag", "choice", "number", "dims"]
 DIM_MAX = 2**40
+MAX_BITS = 256  # of a bound: as many as an integer literal of the language has
 RANK_MAX = 64
 METADATA_KEY = "tileops.kind"
 
@@ -153,7 +154,7 @@ class Kind:
         elif isinstance(value, list) and self.word == "dims":
             hint = ": write a tuple"
         raise FactError(
-            f"{fact} takes {self.describe()}; got {got}{hint}", fact=fact, takes=self.describe(), received=repr(value)
+            f"{fact} takes {self.describe()}; got {got}{hint}", fact=fact, takes=self.describe(), received=shown(value)
         )
 
 
@@ -244,7 +245,9 @@ def dims(
 
 def _ends(word: str, low: object, high: object) -> None:
     if type(low) is not int or type(high) is not int or low > high:
-        raise DeclarationError(f"{word}() takes integers low <= high, got {low!r} and {high!r}")
+        raise DeclarationError(f"{word}() takes integers low <= high, got {shown(low)} and {shown(high)}")
+    if max(low.bit_length(), high.bit_length()) > MAX_BITS:
+        raise DeclarationError(f"{word}() takes bounds of at most {MAX_BITS} bits, got {shown(low)} and {shown(high)}")
 
 
 def read_pairs(texts: Iterable[str], kinds: Mapping[str, Kind]) -> dict[str, Value]:

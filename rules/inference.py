@@ -40,6 +40,7 @@ from tileops.rules.nodes import (
 from tileops.rules.types import Type, type_of_value
 
 ZERO: Interval = (0, 0)
+KEY = "a table's key"
 _INTERVALS: Mapping[str, Callable[[Interval, Interval], Interval]] = {
     "+": intervals.add,
     "-": lambda a, b: intervals.add(a, intervals.negate(b)),
@@ -107,7 +108,8 @@ class Scope:
     def agree(self, node: Node, found: Type, other_node: Node, other: Type, op: str) -> None:
         """Require that two types can be equal, and that a string is one of the other side's choices."""
         if not found.comparable(other):
-            self.fail(other_node, f"'{op}' between {found} and {other} never holds")
+            key = f"the table is asked with {found}, and one of its keys is {other}: the two are never equal"
+            self.fail(other_node, key if op == KEY else f"'{op}' between {found} and {other} never holds")
         for side, theirs in ((other_node, found), (node, other)):
             if isinstance(side, Const) and isinstance(side.value, str) and theirs.members:
                 choices = [str(member) for member in theirs.members]
@@ -271,7 +273,7 @@ def _slice(node: Slice, scope: Scope) -> Type:
 
 @type_of.register
 def _lookup(node: Lookup, scope: Scope) -> Type:
-    _match(node.key, tuple(key for key, _ in node.table), scope, "a table's key")
+    _match(node.key, tuple(key for key, _ in node.table), scope, KEY)
     return _common([value for _, value in node.table], scope, "the values of a table")
 
 

@@ -16,6 +16,7 @@ import attrs
 
 from tileops.rules import box
 from tileops.rules.declaration import Declaration, Refusal
+from tileops.rules.device import unknown_device_type
 from tileops.rules.domain import Domain, Unstatable
 from tileops.rules.errors import RuleError, nearest
 from tileops.rules.query import LIMIT, Answer, Prover
@@ -66,6 +67,10 @@ def graph_findings(table: RuleTable) -> Iterator[Finding]:
         named = " and ".join(precedence.generals)
         yield Finding("two generals", precedence.generals, f"{named} are all general; at most one may be")
     for key, declaration in table.declarations.items():
+        for kind in sorted(declaration.devices):
+            if why := unknown_device_type(kind):
+                message = f"{why}; right where a backend that is not imported here brings it, else nobody is served"
+                yield Finding("unknown device type", (key,), message, severity=WARNING)
         if declaration.general and declaration.preferred_over:
             below = ", ".join(sorted(declaration.preferred_over))
             message = f"is general, below all others, and yet preferred over {below}; take one of the two away"

@@ -20,6 +20,7 @@ KINDS = (
     "two generals",
     "general with a preference",
     "several device types with supported_archs",
+    "unknown device type",
     "arguments",
     "bad expression",
     "no call",

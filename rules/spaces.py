@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 import attrs
 
-from tileops.rules.device import NO_FACTS, Board, DeviceFacts, boards, ranges
+from tileops.rules.device import LIMITS, NO_FACTS, Board, DeviceFacts, boards, ranges
 from tileops.rules.span import INFINITY, Bound, Span
 
-_NEWEST = 1 << 20  # above every arch number that anyone will use
+_UNKNOWN, _NEWEST = LIMITS["arch"]
 
 
 @attrs.frozen
@@ -87,7 +87,7 @@ def _board(arch: int, board: Board) -> Region:
 def _any(kind: str) -> Region:
     others = ranges(kind)
     return Region(
-        Span(NO_FACTS.arch, _NEWEST),
+        Span(_UNKNOWN, _NEWEST),
         Span(*others.sm_count),
         Span(*others.smem_budget),
         calibrations=None,

@@ -14,6 +14,9 @@ from typing import Any
 import z3  # type: ignore[import-untyped]  # z3 ships no types
 from z3 import z3core as core
 
+_DIGITS = 4000
+_CHUNK = 10**_DIGITS
+
 Term = Any  # bool, int, Fraction or a z3 expression
 
 
@@ -59,7 +62,7 @@ class Terms:
             real = real or isinstance(term, Fraction)
             known = self._numbers.get((real, term))
             if known is None:
-                known = z3.RealVal(term, self.context) if real else z3.IntVal(term, self.context)
+                known = z3.RealVal(term, self.context) if real else z3.IntVal(_decimal(int(term)), self.context)
                 self._numbers[real, term] = known
             return known
         if real and not term.is_real():
@@ -212,6 +215,14 @@ class Terms:
         else:
             made = make(self._ref, x.as_ast(), y.as_ast())
         return z3.ArithRef(made, self.context)
+
+
+def _decimal(number: int) -> str:
+    """Return the digits of a number of any size: z3 takes nothing else, and Python stops at 4,300."""
+    if abs(number) < _CHUNK:
+        return str(number)
+    high, low = divmod(abs(number), _CHUNK)
+    return f"{'-' * (number < 0)}{_decimal(high)}{low:0{_DIGITS}}"
 
 
 def _real(term: Term) -> bool:

@@ -14,7 +14,7 @@ import attrs
 import torch
 
 from tileops.rules.device import DeviceFacts, describe
-from tileops.rules.errors import AmbiguousDispatchError, BackendError, OpNotAvailableError
+from tileops.rules.errors import AmbiguousDispatchError, BackendError, OpNotAvailableError, shown
 from tileops.rules.types import dtype_name
 
 if TYPE_CHECKING:
@@ -285,4 +285,10 @@ def plain_value(value: Any) -> Any:
     """Return a fact's value as JSON can hold it: dtypes by name, tuples as lists."""
     if isinstance(value, torch.dtype):
         return dtype_name(value)
-    return [plain_value(item) for item in value] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [plain_value(item) for item in value]
+    return value if _printable(value) else shown(value)
+
+
+def _printable(value: Any) -> bool:
+    return type(value) is not int or value.bit_length() <= 4096  # json and Python print no more than 4,300 digits

@@ -1,4 +1,4 @@
-"""Static types of the expression language, with integer bounds. Imports nothing of ours."""
+"""Static types of the expression language, with integer bounds. Imports nothing of ours but the errors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 
 import torch
 from attrs import evolve, frozen
+
+from tileops.rules.errors import shown
 
 KindName: TypeAlias = Literal["int", "float", "bool", "str", "dtype", "tuple", "none"]
 Value: TypeAlias = int | float | bool | str | torch.dtype | tuple[int, ...] | None
@@ -131,12 +133,12 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def show(value: object) -> str:
-    """Return a value as an expression writes it: ``bfloat16``, ``'nhwc'``, ``(2, 3)``, ``None``."""
+    """Return a value as an expression writes it (``bfloat16``, ``'nhwc'``, ``(2, 3)``), huge integers by their size."""
     if isinstance(value, torch.dtype):
         return dtype_name(value)
     if isinstance(value, tuple):
         return "(" + ", ".join(map(show, value)) + ("," if len(value) == 1 else "") + ")"
-    return repr(value)
+    return shown(value)
 
 
 def _lower(a: Bound, b: Bound) -> Bound:

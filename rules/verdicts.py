@@ -16,13 +16,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tileops.rules.device import unknown_device_type
 from tileops.rules.report import Finding, Report
 
 if TYPE_CHECKING:
     from tileops.rules.table import RuleTable
 
 # Raise it whenever the prover could answer differently for the same table: it is part of every verdict's hash.
-PROVER = 2
+PROVER = 3
 FORMAT = 1
 
 # What reading a stored verdict may raise: no file, no right to it, no JSON, another shape of it.
@@ -62,9 +63,16 @@ def prover() -> str:
 
 
 def storable(table: RuleTable, report: Report) -> bool:
-    """Tell whether a report holds again without looking: no witness in it, and nothing that hangs on opaque code."""
-    opaque = any(refusal.opaque is not None for found in table.declarations.values() for refusal in found.refusal)
-    return all(finding.witness is None for finding in report.findings) and not (opaque and report.findings)
+    """Tell whether a report holds again without looking: no witness in it, and nothing that hangs on opaque code.
+
+    Nor on a device type that torch does not know: another process may.
+    """
+    if not report.findings:
+        return True
+    declarations = table.declarations.values()
+    opaque = any(refusal.opaque is not None for found in declarations for refusal in found.refusal)
+    foreign = any(unknown_device_type(kind) for found in declarations for kind in found.devices)
+    return not opaque and not foreign and all(finding.witness is None for finding in report.findings)
 
 
 def save(path: Path, tables: Iterable[RuleTable]) -> dict[str, Report]:

@@ -113,7 +113,8 @@ def test_a_good_file_loads():
         ("label: small", "label: Small", "15: AddFwdOp.workloads[0].label: expected lower-case words joined by "
          "hyphens, "
          "found 'Small'"),
-        ("S: [2, 3]", "S: 2", "15: AddFwdOp.workloads[0].S: expected a list of at most 8 dims, found 2"),
+        ("S: [2, 3]", "S: 2", "15: AddFwdOp.workloads[0].S: expected a list of at most 8 dims from 0 to "
+         "2**40, found 2"),
         ("S: [2, 3]", "S: []", "15: AddFwdOp.workloads[0]: it is no call of the op: AddFwdOp: expected len(S) >= 1, "
          "received S = () from x"),
         ("S: [2, 3]", "s: [2, 3]", "15: AddFwdOp.workloads[0].s: unknown key; "
@@ -349,3 +350,58 @@ def test_a_file_is_loaded_once_whoever_asks(monkeypatch):
         thread.join()
     assert len({id(entry) for entry in found}) == 1
     assert list(loader._loaded) == ["gemm"]
+
+
+def test_a_field_path_counts_what_does_not_parse_too():
+    text = edited(('rules: ["len(S) >= 1"]', 'rules: ["len(S) >=", "len(S) >= 1", "alph > 1"]'))
+    first, second = problems(text)
+    assert first.startswith("add.yaml:12: AddFwdOp.signature.rules[0]: not an expression: it ends where more should")
+    assert second.startswith("add.yaml:12: AddFwdOp.signature.rules[2]: unknown name 'alph' (did you mean 'alpha'?)")
+
+
+def test_a_step_counts_though_one_before_it_is_broken():
+    steps = """  composition:
+    - {op: AddFwdOp, inputs: {x: x}, outputs: [z], params: {alpha: "1 +"}}
+    - {op: AddFwdOp, inputs: {x: x}, outputs: [w], params: {alpha: "beta"}}
+"""
+    found = problems(GOOD + steps)
+    assert any("AddFwdOp.composition[0].params.alpha: not an expression" in line for line in found)
+    assert any("AddFwdOp.composition[1].params.alpha: unknown name 'beta'" in line for line in found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("float16 | float32]", "float16 | float17]", "4: AddFwdOp.signature.forall.T: 'float17' is no dtype"),
+        (
+            "S: [2, 3]",
+            "S: [-4]",
+            "15: AddFwdOp.workloads[0].S: expected a list of at most 8 dims from 0 to 2**40, found [-4]",
+        ),
+        ("torch.add", "torch.ad", "2: AddFwdOp.ref_api: torch has no 'ad' (did you mean 'add'?)"),
+        (
+            "torch.add",
+            "torch.nn.functional.gelus",
+            "2: AddFwdOp.ref_api: torch.nn.functional has no 'gelus' (did you mean 'gelu'?)",
+        ),
+        (
+            "cuda: [80, 90]",
+            "cudo: [80]",
+            "13: AddFwdOp.serves.cudo: 'cudo' is no device type that torch knows (did you mean 'cuda'?)",
+        ),
+    ],
+)
+def test_one_fault_is_told_once(old, new, problem):
+    (found,) = problems(edited((old, new)))
+    assert found.startswith(f"add.yaml:{problem}")
+
+
+def test_a_device_type_and_its_archs_are_both_told():
+    found = problems(edited(("cuda: [80, 90]", "bogus: 3")))
+    assert [line.split("serves.")[1].split()[0] for line in found] == ["bogus:", "bogus:"]
+    assert "no device type" in found[0]
+    assert "expected a list of distinct arch numbers" in found[1]
+
+
+def test_what_other_packages_have_is_not_looked_up():
+    assert manifest.read_entries(edited(("torch.add", "elsewhere.ops.add")), "add.yaml")["AddFwdOp"].ref_api

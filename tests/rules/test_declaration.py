@@ -153,3 +153,31 @@ def test_all_faults_of_data_come_together() -> None:
     with pytest.raises(DeclarationError) as caught:
         Declaration.from_plain({"devices": [], "supported_archs": [-3], "general": 1, "refusal": [{"when": "m >"}]})
     assert len(caught.value.fields["faults"]) >= 3
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({1: 2}, "a declaration has no 1; it is a mapping of devices,"),
+        ({"refusal": [3]}, "takes a mapping of `when` and `why`, got 3 @ declaration.refusal[0]"),
+        ({"refusal": ["m > 1"]}, "takes a mapping of `when` and `why`, got 'm > 1' @ declaration.refusal[0]"),
+        ({"refusal": [{"when": "m > 1", "why": "x", 3: 4}]}, "takes a mapping of `when` and `why`"),
+    ],
+)
+def test_data_of_a_wrong_shape_is_told_in_our_own_words(data: Any, told: str) -> None:
+    with pytest.raises(DeclarationError) as caught:
+        Declaration.from_plain(data)
+    assert told in str(caught.value)
+
+
+def test_an_unknown_field_is_told_with_the_nearest() -> None:
+    with pytest.raises(DeclarationError, match=r"a declaration has no 'refusals' \(did you mean 'refusal'\?\)"):
+        Declaration(refusals=[])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("cuda:0", "write 'cuda' for 'cuda:0'"), ("cu da", "takes device types"), ("0", "device types")]
+)
+def test_a_device_type_is_a_word(name: str, told: str) -> None:
+    with pytest.raises(DeclarationError, match=told):
+        Declaration(devices={name})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +11,9 @@ import pytest
 import torch
 
 from tileops.rules import device
-from tileops.rules.device import NO_FACTS, DeviceFacts
+from tileops.rules.device import LIMITS, NO_FACTS, DeviceFacts, ranges, reference, unknown_device_type
 from tileops.rules.errors import BackendError, FactError
+from tileops.rules.spaces import holds, spaces
 
 ACME = "privateuseone"  # a device type that torch knows and no maker owns
 
@@ -45,6 +47,11 @@ def board(name: str, major: int, minor: int, sm_count: int, smem: int) -> Simple
         ((90, None, True, 1), "sm_count"),
         ((90, None, 1, -1), "smem_budget"),
         ((90, None, 1, "227"), "smem_budget"),
+        ((-2, None, 1, 1), "arch"),
+        ((1048577, None, 1, 1), "arch"),
+        ((10**5000, None, 1, 1), "arch"),
+        ((90, None, 65537, 1), "sm_count"),
+        ((90, None, 1, (1 << 30) + 1), "smem_budget"),
     ],
 )
 def test_facts_of_a_wrong_type_or_sign_are_refused_by_name(values: tuple[Any, ...], fact: str) -> None:
@@ -56,6 +63,32 @@ def test_facts_of_a_wrong_type_or_sign_are_refused_by_name(values: tuple[Any, ..
 def test_facts_at_the_edge_are_taken() -> None:
     assert DeviceFacts(-1, None, 0, 0) == NO_FACTS
     assert DeviceFacts(arch=0, calibration="x", sm_count=0, smem_budget=0).calibration == "x"
+
+
+def test_whatever_a_device_may_report_is_in_the_domain_of_a_proof() -> None:
+    within = ranges("any")
+    assert (LIMITS["sm_count"], LIMITS["smem_budget"]) == (within.sm_count, within.smem_budget)
+    for ends in itertools.product(*LIMITS.values()):
+        arch, sm_count, smem_budget = ends
+        assert holds(spaces(["xpu"])["xpu"], DeviceFacts(arch, None, sm_count, smem_budget))
+
+
+def test_a_reference_board_is_asked_for_by_number() -> None:
+    for arch in ("90", True, 90.0, None):
+        with pytest.raises(FactError, match="an arch is a number such as 90"):
+            reference(arch)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cpu", "xpu", "rocm", "meta"])
+def test_a_device_type_that_torch_knows(kind: str) -> None:
+    assert unknown_device_type(kind) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"), [("cdua", "did you mean 'cuda'?"), ("zzzzzzz", "'zzzzzzz' is no device type")]
+)
+def test_a_device_type_that_torch_does_not_know(kind: str, told: str) -> None:
+    assert told in str(unknown_device_type(kind))
 
 
 def test_an_unregistered_type_has_no_facts() -> None:
@@ -166,8 +199,8 @@ def bent_facts() -> DeviceFacts:
         (lambda: (1, None, 1, 1), "expected DeviceFacts"),
         (lambda: None, "expected DeviceFacts, got None"),
         (Bent, "expected DeviceFacts"),
-        (bent_facts, "sm_count takes an integer of at least 0, got -1"),
-        (lambda: DeviceFacts("gfx90a", None, 1, 1), "arch takes an integer, got 'gfx90a'"),  # type: ignore[arg-type]
+        (bent_facts, "sm_count takes an integer from 0 to 65536, got -1"),
+        (lambda: DeviceFacts("gfx90a", None, 1, 1), "arch takes an integer from -1 to 1048576, got 'gfx90a'"),  # type: ignore[arg-type]
         (lambda: 1 // 0, "ZeroDivisionError"),
     ],
 )

@@ -163,7 +163,7 @@ def test_condition(text: str) -> None:
         ("shape[flag:]", 6, "a slice takes integers, got a bool"),
         ("(m, flag) == (1, 2)", 4, "a tuple holds integers that are never None, got a bool"),
         ("(m, cap) == (1, 2)", 4, "a tuple holds integers that are never None, got an integer or None"),
-        ("{80: 1}[flag]", 1, "'a table's key' between a bool and an integer"),
+        ("{80: 1}[flag]", 1, "asked with a bool, and one of its keys is an integer"),
         ("{80: 1, 90: 'a'}[arch]", 12, "the values of a table are of one type"),
         ("any(i for i in range(3))", 4, "any takes a condition, got an integer"),
         ("sum(i > 1 for i in range(3))", 4, "sum takes integers, got a bool"),

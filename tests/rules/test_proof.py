@@ -227,13 +227,18 @@ def test_devices_of_other_kinds_may_have_any_facts() -> None:
 
 
 def test_a_device_type_that_torch_does_not_know_leaves_it_undecided() -> None:
-    found = only(check(table(a=serving(devices={"acme_chip"}), b=serving(devices={"acme_chip"}))))
-    assert (found.kind, found.severity) == ("undecided", "warning")
-    assert "acme_chip" in found.message
-    assert (
-        check(table(a=serving("m > 1", devices={"acme_chip"}), b=serving("m < 2", devices={"acme_chip"}))).findings
-        == ()
-    )
+    report = check(table(a=serving(devices={"acme_chip"}), b=serving(devices={"acme_chip"})))
+    assert kinds(report) == ["unknown device type", "unknown device type", "undecided"]
+    assert all(found.severity == "warning" and "acme_chip" in found.message for found in report.findings)
+    apart = check(table(a=serving("m > 1", devices={"acme_chip"}), b=serving("m < 2", devices={"acme_chip"})))
+    assert kinds(apart) == ["unknown device type", "unknown device type"]
+
+
+def test_a_device_type_written_wrong_is_told_with_the_nearest() -> None:
+    found = only(check(table(a=serving(devices={"cdua"}))))
+    assert (found.kind, found.keys, found.severity) == ("unknown device type", ("a",), "warning")
+    assert "did you mean 'cuda'?" in found.message
+    assert check(table(a=serving(devices={"rocm"}), b=serving(devices={"xpu"}))).findings == ()
 
 
 # -- opaque refusals

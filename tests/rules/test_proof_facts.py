@@ -126,6 +126,17 @@ def test_the_only_double_is_found(first: str, second: str, facts: dict[str, Any]
     assert {name: getattr(found, name) for name in facts} == facts
 
 
+# -- integers beyond what Python prints
+
+
+def test_a_constant_of_thousands_of_digits_is_decided() -> None:
+    huge = " * ".join([str(1 << 255)] * 60)
+    assert meeting(ScaleCall, (f"m * {huge} > x",), (f"m * {huge} <= 5",)) is None
+    found = meeting(ScaleCall, (f"m * {huge} <= 0",), (f"m * {huge} < 5 or m > 1",))
+    assert found is not None
+    assert found.m == 1  # type: ignore[attr-defined]  # a ScaleCall
+
+
 # -- invariants
 
 

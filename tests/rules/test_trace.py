@@ -19,10 +19,11 @@ from tileops.rules import (
     dims,
     exactly,
     flag,
+    integer,
     number,
     reference,
 )
-from tileops.rules.errors import AmbiguousDispatchError, OpNotAvailableError
+from tileops.rules.errors import AmbiguousDispatchError, DeclarationError, FactError, OpNotAvailableError, RuleError
 from tileops.rules.trace import layout
 
 
@@ -261,3 +262,30 @@ def test_lines_of_one_reason_stay_in_their_column() -> None:
         "  bcd > wins",
     ]
     assert layout([]) == []
+
+
+def test_an_integer_too_long_to_print_is_told_by_its_size() -> None:
+    @call_spec(derived={"power": " * ".join(["prod(t)"] * 8)})
+    class Long(CallSpec):
+        m: int = integer(-(1 << 255), 1 << 255)
+        t: tuple[int, ...] = dims(64)
+
+    call = Long(device="cuda", m=2, t=(1 << 40,) * 64, stated=reference(90))
+    assert call.power > 10**6000  # type: ignore[attr-defined]  # derived
+    refusing = Declaration(
+        refusal=[Refusal("power > 5", "got {power} and {-power}"), Refusal("power // (m - 2) > 1", "x")]
+    )
+    trace = RuleTable("long", Long, {"a": refusing}).explain(call)
+    assert trace.verdict("a").reasons[0].full() == (
+        "got about 10**6165 and about -10**6165 [power > 5: about 10**6165 > 5]"
+    )
+    assert "about 10**6165" in json.dumps(trace.to_plain())
+    assert "about 10**6165" in str(trace.error())
+    raising = RuleTable("long", Long, {"a": Declaration(refusal=[Refusal("power // (m - 2) > 1", "x")])})
+    with pytest.raises(RuleError, match="ZeroDivisionError"):
+        raising.select(call)
+    assert [found.kind for found in raising.check().findings] == ["may raise"]
+    with pytest.raises(FactError, match=r"m takes an integer from .*; got about 10\*\*5000"):
+        call.replace(m=10**5000)
+    with pytest.raises(DeclarationError, match=r"bounds of at most 256 bits, got 0 and about 10\*\*5000"):
+        integer(0, 10**5000)

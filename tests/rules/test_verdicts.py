@@ -114,6 +114,12 @@ def test_findings_that_hang_on_opaque_code_are_not_kept() -> None:
     assert storable(settled, settled.check())
 
 
+def test_findings_on_a_device_type_that_may_come_later_are_not_kept() -> None:
+    foreign = RuleTable("foreign", Call, {"a": Declaration(devices={"acme_chip"})})
+    assert not storable(foreign, foreign.check())
+    assert storable(sound(), sound().check())
+
+
 def test_arguments_are_looked_at_each_time(proofs: list[str]) -> None:
     given = Finding("arguments", ("a",), "forward takes no b")
     assert verdict(sound(), arguments=[given]).findings == (given,)
