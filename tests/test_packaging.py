@@ -1,6 +1,7 @@
 """Build the wheel and the sdist, install the wheel into a new environment and use it far from the checkout."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,10 @@ OURS = ("tileops", "__editable__", "__pycache__")
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False)
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # it goes before the wheel
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=clean, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
