@@ -24,8 +24,8 @@ class Copy:
     """Says that an input is copied before the launch, and copied back after it when the kernel writes it.
 
     A copy without a reason moves nothing in the usual case, and is not reported: the tensor is contiguous, but its
-    strides are odd where a dim is 1. It is handed on with regular ones, once any negation that torch left undone
-    (as in ``x.conj().imag``) is done.
+    strides are odd where a dim is 1, or torch left a negation undone (as in ``x.conj().imag``). It is handed on with
+    regular strides, once the negation is done.
     """
 
     index: int
@@ -53,6 +53,10 @@ class Described:
         """Return an aligned address."""
         return 0
 
+    def is_neg(self) -> bool:
+        """Say no."""
+        return False
+
 
 def copies_for(
     tensors: Sequence[torch.Tensor | None],
@@ -67,13 +71,13 @@ def copies_for(
     Args:
         tensors: the call's tensors; None for an input left out.
         names: the inputs' names, for the reasons.
-        written: which inputs the call writes: they go to the kernel as they came.
+        written: which inputs the call writes: they go to the kernel as they came, but for a negation left undone.
         contiguous: which of those the manifest declares contiguous all the same: copied, and copied back.
         aligned: whether the kernel needs its tensors to start at a multiple of 16 bytes.
     """
     copies = []
     for index, tensor in enumerate(tensors):
-        if tensor is None or (written[index] and not contiguous[index]):
+        if tensor is None or (written[index] and not contiguous[index] and not tensor.is_neg()):
             continue
         if not tensor.is_contiguous():
             copies.append(Copy(index, f"{names[index]} copied: strides {tensor.stride()}", written[index]))
@@ -81,7 +85,7 @@ def copies_for(
         if aligned and tensor.data_ptr() % ALIGNMENT:
             why = f"{names[index]} copied: starts {tensor.data_ptr() % ALIGNMENT} bytes past a multiple of {ALIGNMENT}"
             copies.append(Copy(index, why, written[index]))
-        elif tensor.stride() != packed_strides(tensor.shape):
+        elif tensor.is_neg() or tensor.stride() != packed_strides(tensor.shape):
             copies.append(Copy(index, None, written[index]))
     return tuple(copies)
 

@@ -78,7 +78,11 @@ def _number(name: torch.Tensor) -> int:
 
 def is_watched(tensors: Sequence[Any]) -> bool:
     """Say whether a call has to go through the operator, as someone other than the op may have to see it."""
-    if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
+    if (
+        torch._C._len_torch_dispatch_stack()
+        or torch._C._get_tracing_state() is not None
+        or _functorch.peek_interpreter_stack() is not None
+    ):
         return True
     return any(is_special(tensor) for tensor in tensors if tensor is not None)
 

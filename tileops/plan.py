@@ -110,8 +110,9 @@ def stand_in() -> torch.Tensor:
 def likeness(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool]:
     """Return torch's guard of these tensors, which keeps none of them.
 
-    It compares class, dispatch keys under what is in force in the thread (so a mode, a transform, a trace, inference
-    mode and autocast count), dtype, device, shape, strides and, while gradients are recorded, whether one is wanted.
+    It compares class, dispatch keys under what is in force in the thread (so a transform, a trace, inference mode and
+    autocast count, but not torch's own modes, as of fake tensors), dtype, device, shape, strides and, while gradients
+    are recorded, whether one is wanted.
     """
     guard: Any = TensorGuards
     check: Callable[..., bool] = guard(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check

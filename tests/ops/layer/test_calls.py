@@ -205,6 +205,24 @@ def test_a_lazily_negated_view_is_read_as_what_it_means(toy):
     assert torch.equal(op(plain, plain), plain + plain)
 
 
+def test_a_packed_negated_view_is_told_from_a_plain_tensor(toy):
+    a, seen = matrix(), []
+
+    def note(result, *tensors):
+        seen.extend(tensor.is_neg() for tensor in tensors if tensor is not None)
+        return result
+
+    toy.made.launch_hook = note
+    for negated_first in (True, False):
+        op = toy.op()
+        for _ in range(2):
+            for negated in (negated_first, negated_first, not negated_first, not negated_first):
+                given = torch._neg_view(a) if negated else a
+                assert torch.equal(op(given, a), given + a)
+    assert seen
+    assert not any(seen)  # a kernel reads memory, and knows no negation
+
+
 def test_plans_hold_no_tensor_and_are_bounded(toy):
     op = toy.op()
     a, b = matrix(), matrix()

@@ -51,6 +51,25 @@ def test_a_written_input_with_odd_strides_where_a_dim_is_1_is_written_once(op):
     assert op.last_call.copies == ()
 
 
+def test_a_written_input_negated_by_torch_is_written_as_what_it_means(toys):
+    def kernel(x, total, seen):
+        assert not any(tensor.is_neg() for tensor in (x, total, seen)), "a kernel reads memory, and knows no negation"
+        total += x
+        seen.copy_(x)
+        return x * 2
+
+    backend.register_kernel_builder("AccumulateFwdOp", "acme", lambda *specs, **params: kernel)
+    op = type("AccumulateFwdOp", (Op,), {}, entry=toys.entries["AccumulateFwdOp"])(target="acme")
+    x = torch.randn(4, 8)
+    strided = torch.zeros(4, 8, dtype=torch.complex64).conj().imag
+    for total in (torch.zeros(4, 8), torch._neg_view(torch.zeros(4, 8)), strided):
+        for _ in range(2):
+            before, seen = total.resolve_neg().clone(), torch._neg_view(torch.zeros(4, 8))
+            op(x, total, seen)
+            assert torch.equal(total, before + x)
+            assert torch.equal(seen, x)
+
+
 def test_a_sum_of_nothing_is_what_the_manifest_says(toys):
     backend.register_kernel_builder("SumFwdOp", "acme", lambda *specs, **params: lambda x: x.sum(1))
     op = type("SumFwdOp", (Op,), {}, entry=toys.entries["SumFwdOp"])(target="acme")
