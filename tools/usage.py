@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -10,6 +11,8 @@ from typing import NoReturn
 from tileops.rules.errors import BackendError, nearest
 
 SERVED, NOT_SERVED, USAGE = 0, 1, 2
+#: What a shell reports of a program whose reader went away: 128 and the number of SIGPIPE.
+READER_GONE = 141
 
 
 class UsageError(Exception):
@@ -42,7 +45,12 @@ class Parser(argparse.ArgumentParser):
 def report(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     """Run a command and return its exit status; a usage error is printed and gives 2, an error of the engine 1."""
     try:
-        return command(argv)
+        status = command(argv)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # `| head` has read what it wanted; Python's own flush at exit is to find no pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
     except UsageError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return USAGE
