@@ -56,8 +56,21 @@ class _Wanted:
     key: str
     implementation: type[KernelInterface]
     identity: Hashable
+    kinds: Hashable
     device: torch.device
     tuned: bool
+
+
+def _kinds(identity: Hashable) -> Any:
+    """Return the types in a build identity: 1, True and 1.0 are equal to Python, and not to a compiler."""
+    if isinstance(identity, tuple):
+        return type(identity), tuple(map(_kinds, identity))
+    if isinstance(identity, frozenset):
+        return type(identity), frozenset((item, _kinds(item)) for item in identity)
+    made: type[Any] = type(identity)
+    if attrs.has(made):
+        return made, tuple(_kinds(getattr(identity, item.name)) for item in attrs.fields(made))
+    return made
 
 
 @attrs.frozen(eq=False)
@@ -225,7 +238,7 @@ class Dispatcher:
             hash(identity)
         except TypeError as error:
             raise DeclarationError(f"the build identity of {cls.__qualname__} cannot be a key: {error}") from error
-        return _Wanted(interface, trace.winner, cls, identity, call.device, tuned), build
+        return _Wanted(interface, trace.winner, cls, identity, _kinds(identity), call.device, tuned), build
 
     def _miss(self, interface: str, call: CallSpec, tuned: bool, only: str | None) -> Entry:
         state = self._state

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import attrs
 import pytest
 import torch
 from tileops_test_dispatching import Call, Gemm, Narrow, OtherCall, Wide, call, dispatcher
@@ -74,6 +75,26 @@ def test_equal_identities_of_two_implementations_are_two_entries() -> None:
     found = dispatcher(wide=Wide, other=Other)
     assert type(found.resolve("gemm", call(m=1)).kernel) is Other
     assert type(found.resolve("gemm", call(m=3)).kernel) is Wide
+
+
+@attrs.frozen
+class Build:
+    """A build identity with a field of any type."""
+
+    stages: Any
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, lambda one: ("tile", (one,)), Build, lambda one: frozenset({one})])
+def test_identities_that_only_python_calls_equal_are_two_entries(wrap: Callable[[Any], Any]) -> None:
+    class Typed(Wide):
+        @classmethod
+        def entry_for(cls, call: Call) -> tuple[Any, Callable[[], Wide]]:
+            return wrap((1, True, 1.0, 1)[call.m - 1]), lambda: cls(call.n)
+
+    found = dispatcher(typed=Typed)
+    integer, truth, real, again = (found.resolve("gemm", call(m=m)) for m in (1, 2, 3, 4))
+    assert len({id(integer), id(truth), id(real)}) == 3
+    assert again is integer
 
 
 def test_tuned_entries_are_their_own() -> None:
