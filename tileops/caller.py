@@ -2,8 +2,8 @@
 
 It is generated because it is the cost of every call: written for the op's own input names, it reads each tensor's
 facts without a loop. A call like the one before is known by torch's own guard of the plan, one call for class,
-dispatch keys, dtype, device, shape and strides of all tensors; any other reads its key and looks its plan up. Measured
-on two tensors: 0.8 us by the guard, 1.7 us by the key, most of it torch's attribute reads.
+dispatch keys, dtype, device, shape and strides of all tensors; any other reads its key and looks its plan up. Through a
+target with a stub kernel, two tensors: 1.0 us by the guard; 2.9 us by the key, for an instance whose shapes take turns.
 """
 
 from __future__ import annotations
