@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,7 +21,7 @@ from tileops.tools import figures, prebuild, regret, timing, words
 from tileops.tools.baselines import Baseline
 from tileops.tools.catalogue import Known
 from tileops.tools.figures import About, Report
-from tileops.tools.rows import Bench, Ceilings, Item, ceilings
+from tileops.tools.rows import Bench, Ceilings, Item, ceilings, told
 from tileops.tools.usage import UsageError
 
 MATRIX_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -123,7 +124,7 @@ def versions() -> dict[str, str]:
 
 
 def run(plan: Plan, items: Sequence[Item], timer: timing.Timer | None = None) -> Report:
-    """Compile ahead, measure the ceilings, then every row; the JSON file is written anew after each op."""
+    """Compile ahead, measure the ceilings, then every row; the JSON file is written anew after each row."""
     bench, report, until = _ready(plan, timer)
     present = [one for one in plan.baselines if one.name not in bench.missing]
     tasks: list[prebuild.Task] = []
@@ -138,26 +139,40 @@ def run(plan: Plan, items: Sequence[Item], timer: timing.Timer | None = None) ->
             ]
     _compile_ahead(plan, tasks)
     rows: list[figures.Row] = []
-    late = 0
+    unreached: str | None = None
     for place, item in enumerate(items):
         if place == 0 or item.known.name != items[place - 1].known.name:
             plan.progress.heading(item.known.name)
         plan.progress.step(place + 1, len(items), item.case.label)
-        if until is not None and plan.clock() > until:
-            rows.append(item.row(figures.SKIPPED, why=f"not reached in {plan.seconds:g} s"))
-            late += 1
+        if unreached is None and until is not None and plan.clock() > until:
+            unreached = f"not reached in {plan.seconds:g} s"
+        if unreached is not None:
+            rows.append(item.row(figures.SKIPPED, why=unreached))
         else:
             rows.append(bench.row(item))
-            if plan.device.type == "cuda":
-                torch.cuda.empty_cache()
-        last = place + 1 == len(items) or items[place + 1].known.name != item.known.name
+            if (problem := _lost(bench)) is not None:
+                unreached = f"not reached: after {item.known.name} {item.case.label} the device fails: {problem}"
         report = attrs.evolve(report, rows=tuple(rows))
-        if last and plan.json is not None:
+        if plan.json is not None:
             figures.write(report, plan.json)
     plan.progress.done()
-    if late:
-        report = _with_problem(report, f"{words.count(late, 'row')} not reached in {plan.seconds:g} s")
+    if unreached is not None:
+        late = sum(row.why == unreached for row in rows)
+        report = _with_problem(report, f"{words.count(late, 'row')} {unreached}")
+        if plan.json is not None:
+            figures.write(report, plan.json)
     return report
+
+
+def _lost(bench: Bench) -> str | None:
+    """Give back the memory of a row; say why where the device no longer answers, as after an illegal access."""
+    try:
+        bench.synchronize()
+        if bench.device.type == "cuda":
+            torch.cuda.empty_cache()
+    except RuntimeError as problem:
+        return told(problem)
+    return None
 
 
 def run_regret(plan: Plan, ops: Sequence[Known], most: int, timer: timing.Timer | None = None) -> Report:
@@ -165,28 +180,37 @@ def run_regret(plan: Plan, ops: Sequence[Known], most: int, timer: timing.Timer 
     facts = read_facts(plan.device)
     found = [regret.contests(known, plan.device, facts, most) for known in ops]
     bench, report, until = _ready(plan, timer, measure_ceilings=False)
-    tasks = [task for contests in found for task in regret.programs(contests)] if plan.device.type == "cuda" else []
-    _compile_ahead(plan, tasks)
-    for contests in found:
-        name = contests[0].item.known.name
-        plan.progress.heading(f"{name}: {words.count(len(contests), 'call')}")
-        done: list[regret.Contest] = []
-
-        def note(contest: regret.Contest, done: list[regret.Contest] = done, of: int = len(contests)) -> bool:
-            if until is not None and plan.clock() > until:
-                return False
-            done.append(contest)
-            plan.progress.step(len(done), of, contest.call.text())
-            return True
-
-        told = regret.measure(contests, bench, note)
-        left = len(contests) - len(done)
-        if left:
-            report = _with_problem(report, f"{name}: {words.count(left, 'call')} not reached in {plan.seconds:g} s")
-        report = attrs.evolve(report, regret=(*report.regret, *told))
-        if plan.json is not None:
-            figures.write(report, plan.json)
+    with prebuild.Pool(plan.jobs) if plan.jobs and plan.device.type == "cuda" else nullcontext() as pool:
+        # Of an op the programs are compiled while the ops before it are measured: only the device's time counts here.
+        begun = [{} if pool is None else pool.begin(regret.programs(contests)) for contests in found]
+        for contests, programs in zip(found, begun, strict=True):
+            if pool is not None:
+                _told_failures(plan, pool.end(programs, lambda done, of: plan.progress.step(done, of, "compiled")))
+            report = _regretted(plan, contests, bench, report, until)
     plan.progress.done()
+    return report
+
+
+def _regretted(
+    plan: Plan, contests: Sequence[regret.Contest], bench: Bench, report: Report, until: float | None
+) -> Report:
+    name = contests[0].item.known.name
+    plan.progress.heading(f"{name}: {words.count(len(contests), 'call')}")
+    done: list[regret.Contest] = []
+
+    def begin(contest: regret.Contest) -> bool:
+        if until is not None and plan.clock() > until:
+            return False
+        done.append(contest)
+        plan.progress.step(len(done), len(contests), contest.call.text())
+        return True
+
+    told_of = regret.measure(contests, bench, begin)
+    if left := len(contests) - len(done):
+        report = _with_problem(report, f"{name}: {words.count(left, 'call')} not reached in {plan.seconds:g} s")
+    report = attrs.evolve(report, regret=(*report.regret, *told_of))
+    if plan.json is not None:
+        figures.write(report, plan.json)
     return report
 
 
@@ -220,6 +244,10 @@ def _compile_ahead(plan: Plan, tasks: Sequence[prebuild.Task]) -> None:
     start = plan.clock()
     failures = prebuild.run(tasks, plan.jobs, lambda done, of: plan.progress.step(done, of, "compiled"))
     plan.progress.heading(f"compiled in {plan.clock() - start:.0f} s, {words.count(len(failures), 'failure')}")
+    _told_failures(plan, failures)
+
+
+def _told_failures(plan: Plan, failures: Sequence[str]) -> None:
     for failure in failures:
         plan.progress.heading(f"compiling ahead: {failure}")
 

@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from typing import Any, Final
 
 import attrs
@@ -55,6 +56,7 @@ class Compiled:
 
 
 Task = Program | Compiled
+Begun = dict["concurrent.futures.Future[str | None]", Task]
 
 
 def programs(items: Iterable[Item], target: Any, device: torch.device) -> Iterator[Program]:
@@ -91,19 +93,42 @@ def _attempt(task: Task) -> str | None:
     return None
 
 
+class Pool:
+    """Carries out tasks in so many processes, in the order in which they are begun, while the caller goes on."""
+
+    def __init__(self, jobs: int) -> None:
+        # Each process is one of many: torch.compile shall not start a pool of its own in it.
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+        # Spawned, for a CUDA context does not survive a fork.
+        self._pool = concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def begin(self, tasks: Iterable[Task]) -> Begun:
+        """Queue tasks; what comes back is for :meth:`end`."""
+        return {self._pool.submit(_attempt, task): task for task in tasks}
+
+    def end(self, begun: Begun, progress: Progress) -> list[str]:
+        """Wait for tasks; return what went wrong. A process that dies takes down those after it, not the caller."""
+        failures = []
+        for done, future in enumerate(concurrent.futures.as_completed(begun), 1):
+            try:
+                problem = future.result()
+            except BrokenExecutor as error:
+                problem = told(error)
+            if problem is not None:
+                failures.append(f"{begun[future]}: {problem}")
+            progress(done, len(begun))
+        return failures
+
+
 def run(tasks: Sequence[Task], jobs: int, progress: Progress) -> list[str]:
     """Carry out tasks in so many processes; return what went wrong."""
     if not tasks or jobs < 1:
         return []
-    # Each process is one of many: torch.compile shall not start a pool of its own in it.
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    failures = []
-    # Spawned, for a CUDA context does not survive a fork.
-    with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        waiting = {pool.submit(_attempt, task): task for task in tasks}
-        for done, future in enumerate(concurrent.futures.as_completed(waiting), 1):
-            problem = future.result()
-            if problem is not None:
-                failures.append(f"{waiting[future]}: {problem}")
-            progress(done, len(tasks))
-    return failures
+    with Pool(jobs) as pool:
+        return pool.end(pool.begin(tasks), progress)

@@ -220,9 +220,12 @@ class Bench:
         reference = samples.wide(given)
         expected = samples.outputs(eager(known.name)(reference, op.params))
         expected += [_there(reference, name) for name in written]
-        for spec in known.entry.checker.outputs(bind(known.entry.checker, case, self.device)):
-            if spec.dtype.is_floating_point:
-                torch.full(spec.shape, math.nan, dtype=spec.dtype, device=self.device)  # what the op gets to write on
+        poison = [  # what the op gets to write on: all of it at once, or one block serves several outputs
+            torch.full(spec.shape, math.nan, dtype=spec.dtype, device=self.device)
+            for spec in known.entry.checker.outputs(bind(known.entry.checker, case, self.device))
+            if spec.dtype.is_floating_point
+        ]
+        del poison
         made = [*_made(known, call(*given.values()), written), *(_there(given, name) for name in written)]
         self.synchronize()
         worst = (0.0, TOLERANCE[_dtype(case)])

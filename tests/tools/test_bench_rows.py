@@ -1,8 +1,10 @@
 """Rows: what a benchmark measures of each, on the CPU with the example backend's kernels and a timer that is given."""
 
+import functools
 import io
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -274,6 +276,27 @@ def test_rows_that_are_not_reached_are_said_so_and_the_run_fails() -> None:
     assert not report.ok
 
 
+def test_a_device_that_fails_ends_the_run_with_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    about, path = bench(FakeTimer()), tmp_path / "bench.json"
+
+    def fails() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    assert benchrun._lost(about) is None
+    assert benchrun._lost(attrs.evolve(about, synchronize=fails)) == (
+        "RuntimeError: CUDA error: an illegal memory access was encountered"
+    )
+    monkeypatch.setattr(benchrun, "_lost", lambda bench: "gone")
+    plan = benchrun.Plan(device=CPU, target=about.target, baselines=(NOTHING,), json=path)
+    report = benchrun.run(plan, [small("SoftmaxFwdOp"), small("CumsumFwdOp")], FakeTimer())
+    assert [row.outcome for row in report.rows] == ["timed", "skipped"]
+    (problem,) = report.about.problems
+    assert re.fullmatch("1 row not reached: after SoftmaxFwdOp .* the device fails: gone", problem)
+    assert read(path) == report
+
+
 # -- compiling ahead
 
 
@@ -297,3 +320,10 @@ def test_compiling_ahead_says_what_failed() -> None:
     assert steps == [(1, 1)]
     assert prebuild._attempt(prebuild.Program(Double, 1)) is None
     assert prebuild._attempt(prebuild.Program(Double, -1)) == "ValueError: cannot compile -1"
+
+
+def test_a_compiling_process_that_dies_takes_nobody_along() -> None:
+    with prebuild.Pool(1) as pool:
+        begun = pool.begin([functools.partial(os._exit, 3)])  # type: ignore[list-item]
+        (failure,) = pool.end(begun, lambda done, of: None)
+    assert "BrokenProcessPool" in failure
