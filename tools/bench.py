@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tileops import backend
 from tileops.catalog import op_names
-from tileops.tools import baselines, benchrun, catalogue, chart, figures, hostcost, rows, tables, words
+from tileops.tools import baselines, benchrun, catalogue, chart, figures, hostcost, peer, rows, tables, words
 from tileops.tools.figures import Report
 from tileops.tools.timing import Timer
 from tileops.tools.usage import NOT_SERVED, SERVED, Parser, UsageError, report
@@ -52,7 +52,12 @@ def _parser() -> Parser:
     parser.add_argument("--page", metavar="FILE.md", help="fill the marked tables of a page with the figures")
     parser.add_argument("--host", action="store_true", help="the cost of dispatch itself; needs no GPU")
     parser.add_argument("--proof", action="store_true", help="the cost of proving large tables; needs no GPU")
-    parser.add_argument("--peer", help="with --host: folder of an unpacked tileops 0.1.0 wheel, to compare with")
+    parser.add_argument(
+        "--peer",
+        nargs="+",
+        metavar="FILE",
+        help="the peer's times, JSON lines of tests/gpu/peer_*.py; with --host its unpacked wheel's folder",
+    )
     return parser
 
 
@@ -66,13 +71,12 @@ def _run(argv: Sequence[str], timer: Timer | None = None) -> int:
         raise UsageError(f"-o takes a file of the kind .svg, got {options.output!r}")
     if options.host:
         return _host(options)
-    if options.peer is not None:
-        raise UsageError("--peer goes with --host: compare times on the GPU by the peer's own script")
+    beside = None if options.peer is None else peer.read(map(Path, options.peer))
     if options.recorded:
         found = figures.joined([figures.read(Path(name)) for name in options.recorded])
     else:
         found = _measured(options, timer)
-    return _hand_out(options, found)
+    return _hand_out(options, found if beside is None else peer.joined(found, beside))
 
 
 def _measured(options: argparse.Namespace, timer: Timer | None) -> Report:
@@ -118,10 +122,14 @@ def _hand_out(options: argparse.Namespace, found: Report) -> int:
 def _host(options: argparse.Namespace) -> int:
     if options.ops or options.json not in (None, STDOUT):
         raise UsageError("--host measures dispatch, no op, and prints: give neither OP nor a file to --json")
-    peer = None if options.peer is None else Path(options.peer)
-    if peer is not None and not (peer / "tileops" / "gemm.py").is_file():
-        raise UsageError(f"--peer {peer} holds no tileops/gemm.py: give the folder of an unpacked tileops 0.1.0 wheel")
-    measures = hostcost.measure(peer)
+    if options.peer is not None and len(options.peer) > 1:
+        raise UsageError(f"with --host, --peer is one folder, got {len(options.peer)}")
+    folder = None if options.peer is None else Path(options.peer[0])
+    if folder is not None and not (folder / "tileops" / "gemm.py").is_file():
+        raise UsageError(
+            f"--peer {folder} holds no tileops/gemm.py: give the folder of an unpacked tileops 0.1.0 wheel"
+        )
+    measures = hostcost.measure(folder)
     if options.json:
         for measure in measures:
             print(json.dumps(measure.plain()))

@@ -14,7 +14,7 @@ BARS: Final = 520
 LINE: Final = 9
 GAP: Final = 5
 LOW, HIGH = 0.25, 8.0  # the ratios at the ends of the axis; bars beyond are cut and say so
-COLOURS: Final = ("#1f6f8b", "#e0a030", "#7a5195")
+COLOURS: Final = ("#1f6f8b", "#e0a030", "#7a5195", "#5a9e4b")
 LOST: Final = "#c03028"
 TICKS: Final = (0.25, 0.5, 1, 2, 4, 8)
 

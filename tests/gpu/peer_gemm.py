@@ -24,7 +24,7 @@ from typing import Any
 sys.path.insert(0, sys.argv[1])
 
 import torch
-from timing import copies, gpu_us, manifest_rows, relative_error
+from timing import bench_record, copies, gpu_us, manifest_rows, relative_error
 
 Row = tuple[str, int, int, int, str, bool, bool]
 
@@ -73,8 +73,14 @@ def measure(row: Row) -> dict[str, Any]:
     a, b = operands(row)
     left, right = (a.T if row[5] else a), (b.T if row[6] else b)
     error = relative_error(op(a, b), left.double() @ right.double())
-    sets = [operands(row) for _ in range(copies(2 * (m * k + k * n + m * n)))]
-    return {"error": error, "us": gpu_us([lambda a=a, b=b: op(a, b) for a, b in sets])}
+    moved = 2 * (m * k + k * n + m * n)
+
+    def fresh() -> Callable[[], object]:
+        a, b = operands(row)
+        return lambda: op(a, b)
+
+    us = gpu_us([fresh() for _ in range(copies(moved))])
+    return {"error": error, "us": us, **bench_record(fresh, moved)}
 
 
 def main() -> None:
@@ -92,7 +98,7 @@ def main() -> None:
             if time.time() > limit:
                 left_out += 1
                 continue
-            record: dict[str, Any] = {"label": row[0], "dtype": row[4]}
+            record: dict[str, Any] = {"op": "GemmFwdOp", "label": row[0], "dtypes": row[4], "dtype": row[4]}
             try:
                 record |= measure(row)
             except Exception as error:  # noqa: BLE001  # one row must not end the run

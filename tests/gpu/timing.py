@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -40,6 +44,44 @@ def gpu_us(calls: Sequence[Callable[[], object]], repeats: int = 15) -> float:
         end.synchronize()
         times.append(start.elapsed_time(end) * 1e3 / (rounds * len(calls)))
     return sorted(times)[repeats // 2]
+
+
+@functools.cache
+def bench_timing() -> ModuleType:
+    """Returns the benchmark's module of timing, also in a process whose package of our name is the peer's."""
+    theirs = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "tileops"}
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    try:
+        return importlib.import_module("tileops.tools.timing")
+    finally:
+        sys.path.pop(0)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "tileops"]:
+            del sys.modules[name]
+        sys.modules.update(theirs)
+
+
+@functools.cache
+def bench_timer() -> Any:
+    """Returns the benchmark's timer for the current device."""
+    return bench_timing().choose(torch.device("cuda", torch.cuda.current_device()), True)
+
+
+def bench_record(make: Callable[[], Callable[[], object]], moved: int) -> dict[str, Any]:
+    """Times a call as ``python -m tools.bench`` does, which joins such records by ``--peer``.
+
+    ``make`` returns a call on fresh inputs, ``moved`` is the bytes that one moves.
+    """
+    timing = bench_timing()
+    count, evict = timing.sets_of(moved)
+    calls = [make() for _ in range(count)]
+    reading = bench_timer().measure({"": calls}, evict)[""]
+    calls_of_host = max(3, min(100, int(20 / max(reading.latency_ms, 1e-6))))
+    fields = ("latency_ms", "device_busy_ms", "calls", "spread")
+    return {
+        "timing": bench_timer().timing,
+        "reading": {name: getattr(reading, name) for name in fields},
+        "host_us": timing.host_us(calls[0], torch.cuda.synchronize, calls_of_host),
+    }
 
 
 def relative_error(out: torch.Tensor, reference: torch.Tensor) -> float:

@@ -90,7 +90,8 @@ def recorded(tmp_path: Path) -> Path:
         (["GemmFwdOp", "--dtypes", "int8"], "no row is left"),
         (["--regret"], "--regret takes the ops"),
         (["--regret", "GemmFwdOp", "--tileops-target", "torch_cpu"], "chooses its kernels itself"),
-        (["--peer", "."], "--peer goes with --host"),
+        (["--peer", "nowhere.jsonl"], "cannot read nowhere.jsonl"),
+        (["--host", "--peer", "a", "b"], "--peer is one folder, got 2"),
         (["--baselines", "cudnn"], "there is no baseline cudnn; baselines: cublas, torch, compile"),
         (["--host", "GemmFwdOp"], "give neither OP nor a file"),
         (["-o", "chart.png"], "a file of the kind .svg"),
@@ -155,6 +156,52 @@ def test_figures_of_two_runs_are_joined(recorded: Path, tmp_path: Path, capsys: 
     assert [row["label"] for row in told["rows"]] == ["won", "lost", "odd"]
     assert told["rows"][0]["ratios"] == {"cublas": pytest.approx(1.2)}
     assert told["regret"][0]["worst"] == pytest.approx(1.2)
+
+
+# -- the peer's
+
+THEIRS = {
+    "op": "GemmFwdOp",
+    "label": "won",
+    "dtypes": "bfloat16",
+    "timing": "cupti",
+    "reading": {"latency_ms": 0.02, "device_busy_ms": 0.015, "calls": 30, "spread": 0.0},
+    "host_us": 70.0,
+}
+
+
+def test_the_peer_s_times_are_one_more_baseline(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines, out = tmp_path / "peer.jsonl", tmp_path / "both.json"
+    refused = {"op": "GemmFwdOp", "label": "lost", "dtypes": "bfloat16", "problem": "not for this shape"}
+    lines.write_text("".join(json.dumps(line) + "\n" for line in (THEIRS, refused, {**refused, "label": "no row"})))
+    assert main(["bench", "--from", str(recorded), "--peer", str(lines), "--json", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"GemmFwdOp +peer +1 +1\.500 +1\.50 +0 +5\.00", said)
+    assert "no peer for GemmFwdOp lost bfloat16: not for this shape" in said
+    report = read(out)
+    assert report.rows[0].ratio("peer") == pytest.approx(1.5)
+    jsonschema.validate(json.loads(out.read_text()), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 1 is no record of a peer"),
+        ("[]", "line 1 is no record of a peer"),
+        (json.dumps({**THEIRS, "reading": {}}), "line 1 is no record of a peer"),
+        (json.dumps({**THEIRS, "label": "another"}), "of none of the report's rows"),
+        (json.dumps({**THEIRS, "timing": "events"}), "was timed by cupti, the peer by events"),
+    ],
+)
+def test_records_that_are_no_comparison_are_refused(
+    line: str, said: str, recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = tmp_path / "peer.jsonl"
+    lines.write_text(line + "\n")
+    assert main(["bench", "--from", str(recorded), "--peer", str(lines)]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
