@@ -57,7 +57,7 @@ def contests(known: Known, device: torch.device, facts: DeviceFacts, most: int) 
         )
     where = Place(device, facts)
     found: dict[CallSpec, Contest] = {}
-    for origin, case in _cases(known, facts):
+    for origin, case in sampled(known, facts):
         contest = _contest(known, case, origin, where)
         if contest is not None:
             found.setdefault(contest.call, contest)
@@ -71,7 +71,8 @@ def contests(known: Known, device: torch.device, facts: DeviceFacts, most: int) 
     return (first + chosen)[:most]
 
 
-def _cases(known: Known, facts: DeviceFacts) -> Iterator[tuple[str, Case]]:
+def sampled(known: Known, facts: DeviceFacts) -> Iterator[tuple[str, Case]]:
+    """Yield calls of an op, each with where it comes from: workload rows, both sides of limits, neighbours of rows."""
     for case in known.entry.cases():
         yield WORKLOAD, case
     for boundary in boundaries.boundaries(known, facts):
@@ -115,21 +116,26 @@ def _changed(value: Any) -> Iterator[Any]:
 
 
 def _contest(known: Known, case: Case, origin: str, where: Place) -> Contest | None:
-    binding = bind(known.entry.checker, case, where.device)
-    flops, moved = known.entry.checker.roofline(binding)
+    flops, moved = known.entry.checker.roofline(bind(known.entry.checker, case, where.device))
     if moved > MOST_BYTES or flops > MOST_FLOPS:
         return None
+    found = posed(known, case, origin, where)
+    return None if found is None or len(found.keys) < 2 else found
+
+
+def posed(known: Known, case: Case, origin: str, where: Place) -> Contest | None:
+    """Return a call with all that serve it; None where nothing does."""
     try:
-        posed = calls.pose(known, None, binding, where)
+        asked = calls.pose(known, None, bind(known.entry.checker, case, where.device), where)
     except UsageError:
         return None  # the op's facts do not take this call
-    if posed.interface is None or posed.call is None:
+    if asked.interface is None or asked.call is None:
         return None
-    trace = posed.interface.table.explain(posed.call)
+    trace = asked.interface.table.explain(asked.call)
+    if trace.winner is None:
+        return None
     keys = tuple(verdict.key for verdict in trace.verdicts if verdict.status in ("wins", "serves"))
-    if trace.winner is None or len(keys) < 2:
-        return None
-    return Contest(Item(known, case), origin, posed.interface, posed.call, keys, trace.winner)
+    return Contest(Item(known, case), origin, asked.interface, asked.call, keys, trace.winner)
 
 
 def programs(found: Sequence[Contest]) -> list[Program]:
@@ -166,7 +172,7 @@ def _sample(contest: Contest, bench: Bench) -> Sample:
     right = []
     for key in contest.keys:
         try:
-            error, tolerance = bench.judge(item, op, _by_name(known.name, key, op))
+            error, tolerance = bench.judge(item, op, by_name(known.name, key, op))
         except Exception as problem:  # noqa: BLE001  # one implementation must not end the run; it is reported
             problems[key] = told(problem)
             continue
@@ -179,7 +185,7 @@ def _sample(contest: Contest, bench: Bench) -> Sample:
         _, moved = known.entry.checker.roofline(bind(known.entry.checker, item.case, bench.device))
         count, evict = timing.sets_of(moved)
         sets = [samples.make(known.name, known.entry.signature, item.case, bench.device) for _ in range(count)]
-        contenders = {key: [_call(_by_name(known.name, key, op), given) for given in sets] for key in right}
+        contenders = {key: [_call(by_name(known.name, key, op), given) for given in sets] for key in right}
         try:
             readings = bench.timer.measure(contenders, evict)
             times = {key: reading.device_busy_ms for key, reading in readings.items()}
@@ -189,7 +195,9 @@ def _sample(contest: Contest, bench: Bench) -> Sample:
     return Sample(label, contest.origin, contest.call.text(), contest.chosen, times, problems)
 
 
-def _by_name(name: str, key: str, op: Op) -> Callable[..., Any]:
+def by_name(name: str, key: str, op: Op) -> Callable[..., Any]:
+    """Return a function that calls an op and has it served by one implementation."""
+
     def call(*tensors: torch.Tensor | None) -> Any:
         with use_kernel(name, key):
             return op(*tensors)
