@@ -124,3 +124,21 @@ def test_a_call_outside_the_signature_is_refused_in_a_compiled_region_too(sample
     compiled = torch.compile(lambda *given: op(*given), fullgraph=True, backend=BACKEND)
     with pytest.raises((SignatureError, RuntimeError), match=f"{sample.traced()[0]}: input "):
         compiled(*tensors)
+
+
+@pytest.mark.cuda_only
+def test_a_compiled_region_replays_as_a_cuda_graph(sample):
+    op, eager = sample.op(), sample.op()
+    compiled = torch.compile(lambda *tensors: op(*tensors), fullgraph=True, mode="reduce-overhead")
+    for turn in range(5):  # a run to warm up, one that records, then replays: each on values of its own
+        given, twin = (changed(sample.tensors(), turn) for _ in range(2))
+        torch.compiler.cudagraph_mark_step_begin()
+        made = compiled(*given)
+        close(sample.name, made, eager(*twin))
+        for mine, other in zip(given, twin, strict=True):
+            assert mine is None or torch.equal(mine, other)
+
+
+def changed(tensors, turn):
+    """The tensors with other values each turn; integers and variances stay what an op takes."""
+    return [t * (1 + turn / 4) if t is not None and t.is_floating_point() else t for t in tensors]
