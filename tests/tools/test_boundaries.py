@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import torch
 
@@ -17,6 +19,8 @@ from tileops.rules.table import RuleTable
 from tileops.tools.boundaries import REDUNDANT, Boundary, boundaries, op_call, sides
 from tileops.tools.catalogue import known
 from tileops.tools.cli import main
+
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "tools/schema/boundaries-1.json").read_text())
 
 
 def held(table: RuleTable, one: Boundary) -> None:
@@ -125,4 +129,5 @@ def test_the_command_prints_both_sides(capsys: pytest.CaptureFixture[str]) -> No
     assert "gemv  refuses m > 2\n  serves   m=2 n=" in text
     assert main(["check", "--boundaries", "GemmFwdOp", "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
+    jsonschema.validate(plain, SCHEMA)
     assert {"key", "rule", "served", "refused", "device"} <= set(plain["boundaries"][0])

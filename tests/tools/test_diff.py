@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import jsonschema
 import pytest
 
 from tileops.rules.declaration import Refusal
@@ -19,6 +20,8 @@ from tileops.tools.catalogue import known
 from tileops.tools.cli import main
 from tileops.tools.diff import archs, changes, outcome
 from tileops.tools.usage import UsageError
+
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "tools/schema/diff-1.json").read_text())
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,7 +90,9 @@ def test_a_limit_that_moved_is_told_region_by_region(
 ) -> None:
     limited("m > 8")
     assert main(["diff", "HEAD", "GemmFwdOp", "--json"]) == 1
-    (only,) = json.loads(capsys.readouterr().out)["changes"]
+    plain = json.loads(capsys.readouterr().out)
+    jsonschema.validate(plain, SCHEMA)
+    (only,) = plain["changes"]
     pairs = {(one["old"][0], one["new"][0]): one for one in only["regions"]}
     assert set(pairs) == {("gemm_mma", "gemv"), ("gemm_splitk", "gemv")}
     region = pairs["gemm_mma", "gemv"]

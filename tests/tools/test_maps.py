@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import torch
 
@@ -17,6 +18,8 @@ from tileops.rules.table import RuleTable
 from tileops.tools.cli import main
 from tileops.tools.maps import Axis, Map, axes, draw
 from tileops.tools.usage import UsageError
+
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "tools/schema/map-1.json").read_text())
 
 GEMM = ["explain", "GemmFwdOp", "k=4096", "dtype=bfloat16", "--arch", "90", "--map", "m=1:512", "n=64:16384"]
 
@@ -81,6 +84,7 @@ def test_a_picture_is_written(suffix: str, tmp_path: Path) -> None:
 def test_json_and_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GEMM, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
+    jsonschema.validate(plain, SCHEMA)
     assert plain["x"]["fact"] == "m"
     assert len(plain["winners"]) == len(plain["y"]["values"])
     assert main([*GEMM[:-2], "mm=1:512", "n=1:8"]) == 2

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
+import jsonschema
 import pytest
 
 from tileops.rules.callspec import CallSpec, call_spec
@@ -17,6 +19,8 @@ from tileops.rules.facts import choice, flag, integer
 from tileops.rules.table import RuleTable
 from tileops.tools.cli import main
 from tileops.tools.want import want
+
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "tools/schema/want-1.json").read_text())
 
 GEMM = ["explain", "GemmFwdOp", "m=1", "n=4096", "k=4096", "dtype=bfloat16"]
 
@@ -78,6 +82,10 @@ def test_the_command_says_what_to_change(capsys: pytest.CaptureFixture[str]) -> 
     assert main([*GEMM, "--arch", "90", "--want", "gemv", "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert (plain["outcome"], plain["changes"]) == ("found", {})
+    jsonschema.validate(plain, SCHEMA)
+    for arch, key, status in (("90", "gemm_splitk", 0), ("80", "gemm_wgmma", 1)):
+        assert main([*GEMM, "--arch", arch, "--want", key, "--json"]) == status
+        jsonschema.validate(json.loads(capsys.readouterr().out), SCHEMA)
 
 
 def test_the_command_says_what_stands_in_the_way(capsys: pytest.CaptureFixture[str]) -> None:
