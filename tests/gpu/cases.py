@@ -217,19 +217,50 @@ SPECIAL: dict[str, list[tuple[dict[str, Any], Callable[[list[Any]], None]]]] = {
     ],
 }
 
-LARGE: dict[str, list[tuple[str, dict[str, Any]]]] = {
+# More than 2**31 elements, for every implementation that serves the call.
+ROWED = {"rows": 262150, "length": 8200, "dtype": BF16, "eps": 1e-5}
+IMAGES = {"batch": 520, "channels": 64, "spatial": 65536, "dtype": BF16, "weighted": True, "biased": True, "eps": 1e-5}
+FEATURES = IMAGES | {"batch": 2**25 + 8, "spatial": 1}
+LINES = [(20000, 107400, 1), (2**25 + 8, 65, 1), (3, 19, 38000000)]
+LARGE: dict[str, list[dict[str, Any]]] = {
     "rms_norm": [
-        ("rms_norm_block", {"rows": 65600, "length": 32776, "dtype": BF16, "weighted": True, "eps": 1e-5}),
-        ("rms_norm_stream", {"rows": 2, "length": 2**30 + 24, "dtype": BF16, "weighted": False, "eps": 1e-5}),
+        {"rows": 65600, "length": 32776, "dtype": BF16, "weighted": True, "eps": 1e-5},
+        {"rows": 2, "length": 2**30 + 24, "dtype": BF16, "weighted": False, "eps": 1e-5},
+        {"rows": 2**25 + 8, "length": 64, "dtype": BF16, "weighted": True, "eps": 1e-5},
     ],
-    "softmax": [("softmax_stream", {"outer": 1, "length": 2**31 + 16, "inner": 1, "dtype": BF16})],
-    "silu_and_mul": [("silu_and_mul_walk", {"rows": 70000, "length": 32760, "dtype": BF16})],
+    "fused_add_rms_norm": [ROWED | {"weighted": True}],
     "layer_norm": [
-        (
-            "layer_norm_stream",
-            {"rows": 2, "length": 2**30 + 8, "dtype": BF16, "weighted": False, "biased": False, "eps": 1e-5},
-        )
+        ROWED | {"weighted": True, "biased": True},
+        {"rows": 2, "length": 2**30 + 8, "dtype": BF16, "weighted": False, "biased": False, "eps": 1e-5},
     ],
+    "softmax": along([*LINES, (1, 2**31 + 16, 1)]),
+    "cumsum": along(LINES),
+    "silu_and_mul": [{"rows": 70000, "length": 32760, "dtype": BF16}],
+    "rope": [
+        {
+            "tokens": 420000,
+            "q_heads": 48,
+            "k_heads": 8,
+            "head_dim": 128,
+            "pairs": 64,
+            "known": 8192,
+            "dtype": BF16,
+            "position_dtype": torch.int64,
+            "angle_dtype": FP32,
+            "interleaved": False,
+            "check_positions": True,
+        }
+    ],
+    "group_norm": [IMAGES | {"groups": 32}],
+    "batch_norm_train": [case | {"param_dtype": FP32, "momentum": 0.1} for case in (IMAGES, FEATURES)],
+    "batch_norm_infer": [case | {"param_dtype": FP32} for case in (IMAGES, FEATURES)],
+}
+
+# Along which dim an argument is cut into parts that are calls of their own: where nothing is said, the first one's 0.
+CUTS: dict[str, dict[int, int]] = {
+    "fused_add_rms_norm": {0: 0, 1: 0},
+    "rope": {0: 0, 1: 0, 2: 0},
+    "batch_norm_train": {0: 1, 1: 0, 2: 0, 3: 0, 4: 0},
 }
 
 
