@@ -224,10 +224,11 @@ def read(path: Path) -> Report:
 
 
 def joined(reports: Sequence[Report]) -> Report:
-    """Return one report of several: the first one's circumstances, everyone's rows and regret."""
+    """Return one report of several: the first one's circumstances, everyone's rows, regret and problems."""
     rows = tuple(row for report in reports for row in report.rows)
     regret = tuple(one for report in reports for one in report.regret)
-    return attrs.evolve(reports[0], rows=rows, regret=regret)
+    problems = tuple(problem for report in reports for problem in report.about.problems)
+    return attrs.evolve(reports[0], about=attrs.evolve(reports[0].about, problems=problems), rows=rows, regret=regret)
 
 
 def mean(values: Iterable[float]) -> float | None:
@@ -243,7 +244,7 @@ def median(values: Sequence[float]) -> float:
 
 @attrs.frozen
 class Summary:
-    """Holds an op's ratios to one baseline over all rows that have it; ``host_mean`` is that of the host's times."""
+    """Holds an op's ratios to one baseline over all rows that have it; the host's times have a mean and a worst too."""
 
     op: str
     baseline: str
@@ -253,9 +254,10 @@ class Summary:
     worst_label: str
     lost: int
     host_mean: float | None
+    host_worst: float | None
 
 
-def summaries(rows: Sequence[Row]) -> list[Summary]:
+def summaries(rows: Iterable[Row]) -> list[Summary]:
     """Return a summary for each op and baseline, in the order of the rows."""
     found: dict[tuple[str, str], list[tuple[float, str]]] = {}
     hosts: dict[tuple[str, str], list[float]] = {}
@@ -277,6 +279,7 @@ def summaries(rows: Sequence[Row]) -> list[Summary]:
             worst_label=min(ratios)[1],
             lost=sum(ratio * SLOWER < 1 for ratio, _ in ratios),
             host_mean=mean(hosts.get((op, name), ())),
+            host_worst=min(hosts.get((op, name), ()), default=None),
         )
         for (op, name), ratios in found.items()
     ]

@@ -25,8 +25,10 @@ def text(report: Report) -> str:
         lines += ["", op]
         lines += words.columns([(*HEAD, *names, ""), *(line(row, names) for row in rows)], indent="  ")
     if report.rows:
-        lines += ["", "time of the baseline over ours"]
-        lines += words.columns(_means(report), indent="  ")
+        lines += ["", "time of the baseline over ours", *words.columns(_means(report.rows), indent="  ")]
+        small = _small(report)
+        if len(small) > 1:
+            lines += ["", "the same of calls that move less than 64 MiB", *words.columns(small, indent="  ")]
         shares = _shares(report)
         if len(shares) > 1:
             lines += ["", "share of the roofline, calls that move 64 MiB and more", *words.columns(shares, indent="  ")]
@@ -106,15 +108,19 @@ def _ratio(row: Row, name: str) -> str:
     return "-" if ratio is None else f"{ratio:.2f}"
 
 
-def _means(report: Report) -> list[tuple[str, ...]]:
+def _means(found: Iterable[Row]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
-        ("op", "baseline", "rows", "geometric mean", "worst", "lost", "host, mean", "worst at")
+        ("op", "baseline", "rows", "geometric mean", "worst", "lost", "host, mean", "host, worst", "worst at")
     ]
-    for one in summaries(report.rows):
+    for one in summaries(found):
         figures = str(one.rows), f"{one.mean:.3f}", f"{one.worst:.2f}", str(one.lost)
-        host = "-" if one.host_mean is None else f"{one.host_mean:.2f}"
-        rows.append((one.op, one.baseline, *figures, host, one.worst_label))
+        hosts = ("-" if host is None else f"{host:.2f}" for host in (one.host_mean, one.host_worst))
+        rows.append((one.op, one.baseline, *figures, *hosts, one.worst_label))
     return rows
+
+
+def _small(report: Report) -> list[tuple[str, ...]]:
+    return _means(row for row in report.rows if row.bytes < LARGE_BYTES)
 
 
 def _shares(report: Report) -> list[tuple[str, ...]]:
@@ -180,7 +186,8 @@ def sections(report: Report) -> dict[str, str]:
     found: dict[str, str] = {}
     if report.rows:
         found["about"] = "\n".join(f"- {one}" for one in about(report))
-        found["means"] = markdown(_means(report))
+        found["means"] = markdown(_means(report.rows))
+        found["small"] = markdown(_small(report))
         found["shares"] = markdown(_shares(report))
         parts = []
         for op, rows in by_op(report.rows).items():

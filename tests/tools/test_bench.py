@@ -137,7 +137,7 @@ def test_recorded_figures_are_shown_drawn_and_put_into_a_page(
     out = capsys.readouterr().out
     assert "NVIDIA H200 (cuda:0), 2026-11-29, torch 2.11.0, tilelang 0.1.15; timed by cupti" in out
     assert "no column compile: triton is not installed" in out
-    assert "GemmFwdOp  cublas    2     0.980           0.80   1     1.79        lost bfloat16" in out
+    assert "GemmFwdOp  cublas    2     0.980           0.80   1     1.79        1.79         lost bfloat16" in out
     assert "regret over 2 calls: geometric mean 1.095, worst 1.200" in out
     assert "contradicted: gemv over gemm_mma at m=2" in out
     assert chart.read_text().startswith("<svg")
@@ -150,9 +150,10 @@ def test_recorded_figures_are_shown_drawn_and_put_into_a_page(
 
 def test_figures_of_two_runs_are_joined(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "other.json"
-    write(Report(ABOUT, (FAILED,)), other)
+    write(Report(attrs.evolve(ABOUT, problems=("1 row not reached",)), (FAILED,)), other)
     assert main(["bench", "--from", str(recorded), str(other), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
+    assert told["about"]["problems"] == ["1 row not reached"]
     assert [row["label"] for row in told["rows"]] == ["won", "lost", "odd"]
     assert told["rows"][0]["ratios"] == {"cublas": pytest.approx(1.2)}
     assert told["regret"][0]["worst"] == pytest.approx(1.2)
@@ -274,6 +275,8 @@ def test_shares_of_the_roofline_are_those_of_large_calls() -> None:
     large = attrs.evolve(timed("large", 0.010, 0.012), bytes=tables.LARGE_BYTES)
     found = tables.sections(Report(ABOUT, (timed("small", 0.010, 0.012), large)))
     assert found["shares"].splitlines()[2:] == ["| GemmFwdOp | 1 | 80% | 80% | large bfloat16 |"]
+    assert [line.split(" | ")[2] for line in found["small"].splitlines()[2:]] == ["1"]
+    assert [line.split(" | ")[2] for line in found["means"].splitlines()[2:]] == ["2"]
     assert "calls that move 64 MiB" in tables.text(Report(ABOUT, (large,)))
     assert "calls that move 64 MiB" not in tables.text(REPORT)
 
