@@ -73,16 +73,22 @@ def calls_of(seconds: float) -> int:
 
 @attrs.define
 class _Turns:
-    """Hands out a contender's calls in turn."""
+    """Makes a contender's calls in turn.
+
+    The result of each is kept until its turn comes again. Otherwise the allocator would hand every call the memory of
+    the one before, whose lines lie in the cache, to be written once more before they reach memory.
+    """
 
     calls: Sequence[Call]
     count: int
     place: int = 0
+    results: dict[int, object] = attrs.field(factory=dict)
 
-    def next(self) -> Call:
-        """Return the next call."""
+    def call(self) -> None:
+        """Make the next call."""
+        place = self.place % len(self.calls)
+        self.results[place] = self.calls[place]()
         self.place += 1
-        return self.calls[(self.place - 1) % len(self.calls)]
 
 
 def turns(contenders: Mapping[str, Sequence[Call]], synchronize: Call, clock: Callable[[], float]) -> dict[str, _Turns]:
@@ -137,7 +143,7 @@ class CuptiTimer:
                             mark(None)
                             self.device.evict()
                         mark((name, number))
-                        taken.next()()
+                        taken.call()
                     mark(None)  # what follows the last call is not its own
             self.device.synchronize()
 
@@ -186,9 +192,8 @@ class EventsTimer:
                     if evict:
                         self.device.evict()
                     before, after = self.event(), self.event()
-                    call = taken.next()
                     before.record()
-                    call()
+                    taken.call()
                     after.record()
                     pairs.append((before, after))
                 self.device.synchronize()

@@ -1,5 +1,6 @@
 """Timing, without a GPU: a device of plain Python that keeps a clock and records what CUPTI would."""
 
+import weakref
 from collections.abc import Callable
 
 import attrs
@@ -44,7 +45,7 @@ class Stream:
         return CuptiTimer(self.device(), self.record)
 
 
-@attrs.define
+@attrs.define(eq=False)
 class Event:
     """A device event of the stream."""
 
@@ -85,6 +86,22 @@ def test_calls_take_their_turn_over_the_sets() -> None:
     timed = seen[5:]  # two to warm up, three to see how long a call takes
     assert timed == [place % 4 for place in range(len(timed))]
     assert len(timed) == ROUNDS * timing.CALLS[1]
+
+
+def test_results_live_until_their_turn_comes_again() -> None:
+    stream, alive = Stream(), weakref.WeakSet[Event]()
+    most = 0
+
+    def call() -> Event:
+        nonlocal most
+        stream.kernel("k", 5)
+        made = Event(stream)
+        alive.add(made)
+        most = max(most, len(alive))
+        return made
+
+    stream.cupti().measure({"x": [call] * 4}, evict=False)
+    assert most == 5
 
 
 def test_a_lost_marker_is_an_error() -> None:
