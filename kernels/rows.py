@@ -12,9 +12,6 @@ ACCESS = 16
 COUNT_LIMIT = 2**31 - 1024
 """Most rows of the programs that count them in 32 bits."""
 
-SHORT_BYTES = 256
-"""Bytes of a row that fewer threads than a warp share, at most."""
-
 WARP_BYTES = 2048
 """Bytes of a row that a warp keeps on chip, at most: four accesses a thread."""
 
@@ -63,19 +60,14 @@ WALK = 2048
 """Blocks of the programs that walk what there is with 64-bit indices: several an SM on any board."""
 
 
-def several_rows(length: int, itemsize: int, lanes: int, busy: bool = True) -> Share:
-    """Returns a share with ``lanes`` threads a row, at most a warp, and as many rows as make a block.
+def short_rows(length: int, itemsize: int, busy: bool = True) -> Share:
+    """Returns a share with as many threads a row as it has accesses, at most a warp, and rows enough for a block.
 
     ``busy``: there are rows enough for every SM; else a block has half as many rows.
     """
     width = access_width(length, itemsize)
+    lanes = min(32, power_of_two(-(-length // width)))
     return Share(lanes, (BLOCK if busy else BLOCK // 2) // lanes, -(-length // (width * lanes)), width)
-
-
-def short_rows(length: int, itemsize: int, busy: bool = True) -> Share:
-    """Returns a share with few threads a row: as many as it has accesses, at most a warp."""
-    accesses = -(-length // access_width(length, itemsize))
-    return several_rows(length, itemsize, min(32, power_of_two(accesses)), busy)
 
 
 TURNS = 4

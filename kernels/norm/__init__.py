@@ -11,21 +11,21 @@ from tileops.kernels.norm.batch_norm_train_channels import BatchNormTrainBlockKe
 from tileops.kernels.norm.batch_norm_train_columns import BatchNormTrainColumnsKernel
 from tileops.kernels.norm.batch_norm_train_stream import BatchNormTrainStreamKernel
 from tileops.kernels.norm.fused_add_rms_norm import FusedAddRMSNormCall, FusedAddRMSNormInterface
-from tileops.kernels.norm.fused_add_rms_norm_rows import FusedAddRMSNormBlockKernel, FusedAddRMSNormWarpKernel
-from tileops.kernels.norm.fused_add_rms_norm_stream import FusedAddRMSNormStreamKernel
+from tileops.kernels.norm.fused_add_rms_norm_rows import (
+    FusedAddRMSNormBlockKernel,
+    FusedAddRMSNormStreamKernel,
+    FusedAddRMSNormWarpKernel,
+)
 from tileops.kernels.norm.group_norm import GroupNormCall, GroupNormInterface
 from tileops.kernels.norm.group_norm_rows import GroupNormBlockKernel, GroupNormSharedKernel, GroupNormWarpKernel
 from tileops.kernels.norm.group_norm_stream import GroupNormStreamKernel
 from tileops.kernels.norm.layer_norm import LayerNormCall, LayerNormInterface
-from tileops.kernels.norm.layer_norm_rows import LayerNormBlockKernel, LayerNormShortKernel, LayerNormWarpKernel
-from tileops.kernels.norm.layer_norm_stream import LayerNormStreamKernel
+from tileops.kernels.norm.layer_norm_rows import LayerNormBlockKernel, LayerNormStreamKernel, LayerNormWarpKernel
 from tileops.kernels.norm.rms_norm import RMSNormCall, RMSNormInterface
-from tileops.kernels.norm.rms_norm_rows import RMSNormBlockKernel, RMSNormShortKernel, RMSNormWarpKernel
-from tileops.kernels.norm.rms_norm_stream import RMSNormStreamKernel
+from tileops.kernels.norm.rms_norm_rows import RMSNormBlockKernel, RMSNormStreamKernel, RMSNormWarpKernel
 
 RMS_NORM_IMPLEMENTATIONS: dict[str, type[RMSNormInterface]] = {
     "rms_norm_block": RMSNormBlockKernel,
-    "rms_norm_short": RMSNormShortKernel,
     "rms_norm_stream": RMSNormStreamKernel,
     "rms_norm_warp": RMSNormWarpKernel,
 }
@@ -33,7 +33,6 @@ RMS_NORM_IMPLEMENTATIONS: dict[str, type[RMSNormInterface]] = {
 
 LAYER_NORM_IMPLEMENTATIONS: dict[str, type[LayerNormInterface]] = {
     "layer_norm_block": LayerNormBlockKernel,
-    "layer_norm_short": LayerNormShortKernel,
     "layer_norm_stream": LayerNormStreamKernel,
     "layer_norm_warp": LayerNormWarpKernel,
 }
@@ -99,13 +98,11 @@ __all__ = [
     "LayerNormBlockKernel",
     "LayerNormCall",
     "LayerNormInterface",
-    "LayerNormShortKernel",
     "LayerNormStreamKernel",
     "LayerNormWarpKernel",
     "RMSNormBlockKernel",
     "RMSNormCall",
     "RMSNormInterface",
-    "RMSNormShortKernel",
     "RMSNormStreamKernel",
     "RMSNormWarpKernel",
 ]

@@ -8,10 +8,11 @@ import torch
 from attrs import frozen
 
 from tileops.kernels.built import Built
+from tileops.kernels.kept import Rows
 from tileops.kernels.norm.form import NormForm
-from tileops.kernels.norm.fused_add_rms_norm import FusedAddRMSNormInterface
-from tileops.kernels.norm.rms_norm import RMSNormInterface
-from tileops.kernels.rows import Share
+from tileops.kernels.norm.fused_add_rms_norm import FusedAddRMSNormCall, FusedAddRMSNormInterface
+from tileops.kernels.norm.rms_norm import RMSNormCall, RMSNormInterface
+from tileops.kernels.rows import WALK, Share
 
 
 @frozen
@@ -22,33 +23,38 @@ class RMSNormBuild:
     share: Share
     arch: int
     added: bool = False
-    blocks: int | None = None
-    """Blocks of the program that walks rows with 64-bit indices; None: rows stay on chip."""
+    walks: bool = False
+    """Blocks walk the rows, with 64-bit indices."""
 
     @property
     def index_bits(self) -> int:
         """Returns the width of index arithmetic."""
-        return 64 if self.blocks else 32
+        return 64 if self.walks else 32
 
     def program(self) -> Any:
         """Returns the device program."""
         from tileops.kernels.norm.programs import rms_norm
 
-        if self.blocks:
-            return rms_norm.streaming(self.form, self.share, self.added, self.blocks)
+        if self.walks:
+            return rms_norm.streaming(self.form, self.share, self.added, WALK)
         return rms_norm.on_chip(self.form, self.share, self.added)
 
     def __str__(self) -> str:
-        return f"{self.form}, {self.share}" + (", 64-bit indices" if self.blocks else "")
+        return f"{self.form}, {self.share}" + (", 64-bit indices" if self.walks else "")
 
 
-class RMSNormLaunch(Built, RMSNormInterface):
+class RMSNormLaunch(Built, Rows, RMSNormInterface):
     """Stands above the implementations of RMSNorm."""
 
     def __init__(self, identity: RMSNormBuild) -> None:
         """Compiles the program of a build identity."""
         super().__init__(identity)
         self._length = identity.form.length
+
+    @classmethod
+    def identity_of(cls, call: RMSNormCall, share: Share) -> RMSNormBuild:
+        """Returns the build identity of a call with a share."""
+        return RMSNormBuild(NormForm.of(call), share, call.arch, walks=cls.walks)
 
     def forward(self, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         """Returns a new y of x's shape and dtype."""
@@ -58,13 +64,18 @@ class RMSNormLaunch(Built, RMSNormInterface):
         return y
 
 
-class FusedAddRMSNormLaunch(Built, FusedAddRMSNormInterface):
+class FusedAddRMSNormLaunch(Built, Rows, FusedAddRMSNormInterface):
     """Stands above the implementations of fused add and RMSNorm."""
 
     def __init__(self, identity: RMSNormBuild) -> None:
         """Compiles the program of a build identity."""
         super().__init__(identity)
         self._length = identity.form.length
+
+    @classmethod
+    def identity_of(cls, call: FusedAddRMSNormCall, share: Share) -> RMSNormBuild:
+        """Returns the build identity of a call with a share."""
+        return RMSNormBuild(NormForm.of(call), share, call.arch, added=True, walks=cls.walks)
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         """Returns a new y of x's shape and dtype and writes residual."""

@@ -8,9 +8,10 @@ import torch
 from attrs import frozen
 
 from tileops.kernels.built import Built
+from tileops.kernels.kept import Rows
 from tileops.kernels.norm.batch_norm import BatchNormTrainInterface
 from tileops.kernels.norm.group_norm import GroupNormInterface
-from tileops.kernels.norm.layer_norm import LayerNormInterface
+from tileops.kernels.norm.layer_norm import LayerNormCall, LayerNormInterface
 from tileops.kernels.norm.runs import RunForm
 from tileops.kernels.rows import WALK, Share
 
@@ -76,8 +77,13 @@ class RunLaunch(Built):
         return y
 
 
-class LayerNormLaunch(RunLaunch, LayerNormInterface):
+class LayerNormLaunch(RunLaunch, Rows, LayerNormInterface):
     """Stands above the implementations of LayerNorm."""
+
+    @classmethod
+    def identity_of(cls, call: LayerNormCall, share: Share) -> RunBuild:
+        """Returns the build identity of a call with a share."""
+        return RunBuild(RunForm.of_layer(call), share, call.arch, walks=cls.walks)
 
     def forward(self, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
         """Returns a new y of x's shape and dtype."""

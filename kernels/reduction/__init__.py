@@ -4,19 +4,13 @@ from tileops.kernels.reduction.cumsum import CumsumCall, CumsumInterface
 from tileops.kernels.reduction.cumsum_rows import CumsumShortKernel, CumsumSplitKernel, CumsumWalkKernel
 from tileops.kernels.reduction.softmax import SoftmaxCall, SoftmaxInterface
 from tileops.kernels.reduction.softmax_columns import SoftmaxColumnsKernel
-from tileops.kernels.reduction.softmax_rows import (
-    SoftmaxBlockKernel,
-    SoftmaxSharedKernel,
-    SoftmaxShortKernel,
-    SoftmaxWarpKernel,
-)
+from tileops.kernels.reduction.softmax_rows import SoftmaxBlockKernel, SoftmaxSharedKernel, SoftmaxWarpKernel
 from tileops.kernels.reduction.softmax_stream import SoftmaxStreamKernel
 
 SOFTMAX_IMPLEMENTATIONS: dict[str, type[SoftmaxInterface]] = {
     "softmax_block": SoftmaxBlockKernel,
     "softmax_columns": SoftmaxColumnsKernel,
     "softmax_shared": SoftmaxSharedKernel,
-    "softmax_short": SoftmaxShortKernel,
     "softmax_stream": SoftmaxStreamKernel,
     "softmax_warp": SoftmaxWarpKernel,
 }
@@ -42,7 +36,6 @@ __all__ = [
     "SoftmaxColumnsKernel",
     "SoftmaxInterface",
     "SoftmaxSharedKernel",
-    "SoftmaxShortKernel",
     "SoftmaxStreamKernel",
     "SoftmaxWarpKernel",
 ]

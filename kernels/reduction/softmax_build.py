@@ -9,8 +9,9 @@ from attrs import frozen
 
 from tileops.kernels.built import Built
 from tileops.kernels.columns import ColumnShare
+from tileops.kernels.kept import Rows
 from tileops.kernels.reduction.form import AlongForm
-from tileops.kernels.reduction.softmax import SoftmaxInterface
+from tileops.kernels.reduction.softmax import SoftmaxCall, SoftmaxInterface
 from tileops.kernels.rows import WALK, Share
 
 
@@ -50,7 +51,7 @@ class SoftmaxBuild:
         return f"{self.form}, {self.share}{shared}" + (", 64-bit indices" if self.walks else "")
 
 
-class SoftmaxLaunch(Built, SoftmaxInterface):
+class SoftmaxLaunch(Built, Rows, SoftmaxInterface):
     """Stands above the implementations of softmax."""
 
     def __init__(self, identity: SoftmaxBuild) -> None:
@@ -60,6 +61,11 @@ class SoftmaxLaunch(Built, SoftmaxInterface):
         columns = isinstance(identity.share, ColumnShare)
         self._shape = (-1, form.length, form.inner) if columns else (-1, form.length)
         self._parts = identity.parts
+
+    @classmethod
+    def identity_of(cls, call: SoftmaxCall, share: Share | ColumnShare) -> SoftmaxBuild:
+        """Returns the build identity of a call with a share."""
+        return SoftmaxBuild(AlongForm.of(call), share, call.arch, walks=cls.walks)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns a new y of x's shape and dtype."""

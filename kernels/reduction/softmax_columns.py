@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
-from tileops.kernels.columns import COLUMN_LENGTH, short_columns
-from tileops.kernels.reduction.form import AlongForm
+from tileops.kernels.columns import COLUMN_LENGTH, ColumnShare, short_columns
 from tileops.kernels.reduction.limits import BESIDE
 from tileops.kernels.reduction.softmax import SoftmaxCall
-from tileops.kernels.reduction.softmax_build import SoftmaxBuild, SoftmaxLaunch
+from tileops.kernels.reduction.softmax_build import SoftmaxLaunch
 from tileops.kernels.rows import COUNT_LIMIT
 from tileops.rules.archs import at_least
 from tileops.rules.declaration import Declaration, Refusal
@@ -29,8 +27,6 @@ class SoftmaxColumnsKernel(SoftmaxLaunch):
     )
 
     @classmethod
-    def entry_for(cls, call: SoftmaxCall) -> tuple[SoftmaxBuild, Callable[[], SoftmaxColumnsKernel]]:
-        """Returns the build identity of a call and the function that builds it."""
-        share = short_columns(call.length, call.inner, call.dtype.itemsize)
-        identity = SoftmaxBuild(AlongForm.of(call), share, call.arch)
-        return identity, lambda: cls(identity)
+    def share_of(cls, call: SoftmaxCall) -> ColumnShare:
+        """Returns how threads share the rows of a call."""
+        return short_columns(call.length, call.inner, call.dtype.itemsize)

@@ -16,14 +16,14 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 
 # key, device, rows, length, dtype, weighted, biased (None: no such fact)
 ROWS = [
-    ("rms_norm_short", H200, 5, 128, BF16, True, None),
+    ("rms_norm_warp", H200, 5, 128, BF16, True, None),
     ("rms_norm_warp", A100, 5, 1024, FP16, False, None),
     ("rms_norm_block", H200, 8192, 4096, BF16, True, None),
     ("rms_norm_stream", A100, 2**31, 100001, FP16, True, None),
     ("fused_add_rms_norm_warp", A100, 5, 256, FP32, True, None),
     ("fused_add_rms_norm_block", H200, 8192, 7168, BF16, True, None),
     ("fused_add_rms_norm_stream", H200, 7, 70000, FP16, False, None),
-    ("layer_norm_short", A100, 5, 64, BF16, True, True),
+    ("layer_norm_warp", A100, 5, 64, BF16, True, True),
     ("layer_norm_warp", H200, 5, 768, FP16, True, True),
     ("layer_norm_block", A100, 5, 3072, FP32, True, False),
     ("layer_norm_stream", H200, 3, 2**31 + 16, BF16, False, False),

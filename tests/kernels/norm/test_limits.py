@@ -23,8 +23,6 @@ TRAIN = Asked(
 INFER = Asked(norm.BATCH_NORM_INFER_IMPLEMENTATIONS, batch=64, channels=64, spatial=64, param_dtype=FP32, **AFFINE)
 
 BOUNDARIES = [
-    (RMS, "rms_norm_short", {"length": 128}, {"length": 129}, "a row has 258 bytes: shared by less than a warp"),
-    (RMS, "rms_norm_short", {"length": 1, "rows": COUNT_LIMIT}, {"length": 1, "rows": COUNT_LIMIT + 1}, "32 bits"),
     (RMS, "rms_norm_warp", {"length": 1024}, {"length": 1025}, "a row has 2050 bytes: kept by a warp"),
     (RMS, "rms_norm_warp", {"length": 8, "rows": COUNT_LIMIT}, {"length": 8, "rows": COUNT_LIMIT + 1}, "32 bits"),
     (RMS, "rms_norm_block", {"length": 65536}, {"length": 65538}, "a row has 131076 bytes: kept by a block"),
@@ -33,10 +31,8 @@ BOUNDARIES = [
     (FUSED, "fused_add_rms_norm_warp", {"length": 512, "dtype": FP32}, {"length": 513, "dtype": FP32}, "2052 bytes"),
     (FUSED, "fused_add_rms_norm_warp", {"length": 8, "rows": COUNT_LIMIT}, {"length": 8, "rows": 2**31}, "32 bits"),
     (FUSED, "fused_add_rms_norm_block", {"length": 32768}, {"length": 32770}, "kept twice by a block"),
-    (FUSED, "fused_add_rms_norm_block", {"length": 32767}, {"length": 32769}, "an odd length=32769"),
+    (FUSED, "fused_add_rms_norm_block", {"length": 32767}, {"length": 32769}, "65538 bytes: kept twice"),
     (FUSED, "fused_add_rms_norm_block", {"rows": COUNT_LIMIT}, {"rows": 2**31}, "32 bits"),
-    (LAYER, "layer_norm_short", {"length": 64, "dtype": FP32}, {"length": 65, "dtype": FP32}, "260 bytes"),
-    (LAYER, "layer_norm_short", {"length": 1, "rows": COUNT_LIMIT}, {"length": 1, "rows": 2**31}, "32 bits"),
     (LAYER, "layer_norm_warp", {"length": 1024}, {"length": 1025}, "kept by a warp"),
     (LAYER, "layer_norm_warp", {"length": 8, "rows": COUNT_LIMIT}, {"length": 8, "rows": 2**31}, "32 bits"),
     (LAYER, "layer_norm_block", {"length": 65536}, {"length": 65538}, "kept by a block"),
@@ -151,14 +147,14 @@ def test_the_general_one_serves_every_call(asked, key, calls):
 @pytest.mark.parametrize(
     ("asked", "changes", "winner"),
     [
-        (RMS, {"length": 128}, "rms_norm_short"),
+        (RMS, {"length": 128}, "rms_norm_warp"),
         (RMS, {"length": 1024}, "rms_norm_warp"),
         (RMS, {}, "rms_norm_block"),
         (RMS, {"length": 2**17}, "rms_norm_stream"),
         (FUSED, {"length": 1024}, "fused_add_rms_norm_warp"),
         (FUSED, {}, "fused_add_rms_norm_block"),
         (FUSED, {"length": 65536}, "fused_add_rms_norm_stream"),
-        (LAYER, {"length": 32}, "layer_norm_short"),
+        (LAYER, {"length": 32}, "layer_norm_warp"),
         (LAYER, {"length": 768}, "layer_norm_warp"),
         (LAYER, {"length": 9216}, "layer_norm_block"),
         (LAYER, {"length": 100000}, "layer_norm_stream"),
@@ -184,7 +180,7 @@ def test_the_table_is_sound(asked):
 
 
 def test_identity_leaves_the_number_of_rows_open():
-    for asked, key in ((RMS, "rms_norm_block"), (FUSED, "fused_add_rms_norm_warp"), (LAYER, "layer_norm_short")):
+    for asked, key in ((RMS, "rms_norm_block"), (FUSED, "fused_add_rms_norm_warp"), (LAYER, "layer_norm_warp")):
         length = {"length": 96}
         first, second = (asked.identity(key, rows=rows, **length) for rows in (5000, 5001))
         assert first == second

@@ -16,7 +16,7 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 
 # key, device, outer, length, inner, dtype, bytes of the widest access
 CASES = [
-    ("softmax_short", A100, 32, 128, 1, BF16, 16),
+    ("softmax_warp", A100, 32, 128, 1, BF16, 16),
     ("softmax_warp", H200, 4096, 256, 1, FP32, 16),
     ("softmax_block", H200, 65536, 2048, 1, BF16, 16),
     ("softmax_shared", H200, 64, 128256, 1, FP32, 16),

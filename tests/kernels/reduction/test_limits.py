@@ -17,9 +17,6 @@ SOFTMAX = Asked(SOFTMAX_IMPLEMENTATIONS, **BASE)
 CUMSUM = Asked(CUMSUM_IMPLEMENTATIONS, **BASE)
 
 BOUNDARIES = [
-    (SOFTMAX, "softmax_short", {"length": 128}, {"length": 129}, "258 bytes: shared by less than a warp"),
-    (SOFTMAX, "softmax_short", {"length": 8}, {"length": 8, "inner": 2}, "inner=2: reads rows whose elements lie side"),
-    (SOFTMAX, "softmax_short", {"length": 1, "outer": COUNT_LIMIT}, {"length": 1, "outer": 2**31}, "32 bits"),
     (SOFTMAX, "softmax_warp", {"length": 512, "dtype": FP32}, {"length": 513, "dtype": FP32}, "kept by a warp"),
     (SOFTMAX, "softmax_warp", {"length": 512}, {"length": 512, "inner": 3}, "inner=3"),
     (SOFTMAX, "softmax_warp", {"length": 8, "outer": COUNT_LIMIT}, {"length": 8, "outer": 2**31}, "32 bits"),
@@ -89,7 +86,7 @@ def test_the_general_one_serves_every_call(asked, key):
 @pytest.mark.parametrize(
     ("asked", "changes", "winner"),
     [
-        (SOFTMAX, {"length": 128}, "softmax_short"),
+        (SOFTMAX, {"length": 128}, "softmax_warp"),
         (SOFTMAX, {"length": 1000}, "softmax_warp"),
         (SOFTMAX, {}, "softmax_block"),
         (SOFTMAX, {"outer": 64, "length": 128256}, "softmax_shared"),

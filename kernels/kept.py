@@ -1,0 +1,92 @@
+"""What the implementations that work row by row share: which rows one serves, and how threads share them.
+
+An op has three of them: at most a warp keeps a row on chip, a block keeps one, a block walks one twice. The classes
+here stand before an op's launch among the bases. rows, length and dtype are facts of its calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+from tileops.kernels.limits import NARROW, ROWS, row_bytes
+from tileops.kernels.rows import BLOCK_BYTES, WARP_BYTES, Share, long_row, one_row, short_rows
+from tileops.rules.archs import at_least
+from tileops.rules.declaration import Declaration, Refusal
+
+
+class Rows:
+    """Builds the program of a call for a share of its rows."""
+
+    walks: ClassVar[bool] = False
+    """Blocks walk the rows, with 64-bit indices; else rows stay on chip."""
+
+    def __init__(self, identity: Any) -> None:
+        """Compiles the program of a build identity."""
+        raise NotImplementedError(f"{type(self).__name__} has no launch among its bases")
+
+    @classmethod
+    def share_of(cls, call: Any) -> Any:
+        """Returns how threads share the rows of a call."""
+        raise NotImplementedError(f"{cls.__name__} shares no rows out")
+
+    @classmethod
+    def identity_of(cls, call: Any, share: Any) -> Any:
+        """Returns the build identity of a call with a share."""
+        raise NotImplementedError(f"{cls.__name__} has no launch among its bases")
+
+    @classmethod
+    def entry_for(cls, call: Any) -> tuple[Any, Callable[[], Self]]:
+        """Returns the build identity of a call and the function that builds it."""
+        identity = cls.identity_of(call, cls.share_of(call))
+        return identity, lambda: cls(identity)
+
+
+class WarpRows(Rows):
+    """Keeps each row with a warp or less."""
+
+    @classmethod
+    def share_of(cls, call: Any) -> Share:
+        """Returns a share with several rows a block, half as many where that leaves SMs idle."""
+        return short_rows(call.length, call.dtype.itemsize, busy=call.rows >= 8 * call.sm_count)
+
+
+class BlockRows(Rows):
+    """Keeps each row with a block."""
+
+    @classmethod
+    def share_of(cls, call: Any) -> Share:
+        """Returns a share with a block a row, of more threads where that leaves SMs idle."""
+        return one_row(call.length, call.dtype.itemsize, busy=call.rows >= 2 * call.sm_count)
+
+
+class WalkedRows(Rows):
+    """Walks each row twice with a block."""
+
+    walks: ClassVar[bool] = True
+
+    @classmethod
+    def share_of(cls, call: Any) -> Any:
+        """Returns a share with a block a row."""
+        return long_row(call.length, call.dtype.itemsize)
+
+
+def warp_rows(before: str, *more: Refusal) -> Declaration:
+    """Returns the declaration of WarpRows, which goes before ``before``; ``more``: refusals of the op."""
+    return Declaration(
+        devices={"cuda"},
+        supported_archs=at_least(80),
+        refusal=(*more, row_bytes(WARP_BYTES, "kept by a warp"), ROWS),
+        preferred_over={before},
+    )
+
+
+def block_rows(
+    *more: Refusal, kept: tuple[Refusal, ...] = (row_bytes(BLOCK_BYTES, "kept by a block"), NARROW)
+) -> Declaration:
+    """Returns the declaration of BlockRows; ``kept``: refusals of rows too long for a block."""
+    return Declaration(devices={"cuda"}, supported_archs=at_least(80), refusal=(*more, *kept, ROWS))
+
+
+WALKED_ROWS = Declaration(devices={"cuda"}, supported_archs=at_least(80), general=True)
+"""The declaration of WalkedRows, which serve rows of any length and number."""
