@@ -18,11 +18,21 @@ def target_of(arch: int) -> dict[str, str]:
     return {"kind": "cuda", "arch": "sm_90a" if arch == 90 else f"sm_{arch}"}
 
 
-def compile_program(program: Callable[[], Any], arch: int, *, warp_matrix: bool = False, index_bits: int = 32) -> Any:
+def compile_program(
+    program: Callable[[], Any],
+    arch: int,
+    *,
+    warp_matrix: bool = False,
+    index_bits: int = 32,
+    by_hand: bool = False,
+    own_barriers: bool = False,
+) -> Any:
     """Builds ``program`` and compiles it for ``arch``; returns TileLang's kernel object. Needs nvcc, no GPU.
 
     ``warp_matrix`` keeps to mma.sync and to threads that all do the same, as on sm_80, whatever the arch has.
+    ``by_hand`` leaves it to the program who does what and who waits for whom.
     ``index_bits`` is the width of index arithmetic: 64 for programs with dimensions of 2**31 and more.
+    ``own_barriers``: TileLang adds no barrier to the program's, and no two buffers of it share memory.
     """
     # TileLang has no types, and importing it takes a second.
     tilelang: Any = importlib.import_module("tilelang")
@@ -30,6 +40,10 @@ def compile_program(program: Callable[[], Any], arch: int, *, warp_matrix: bool 
     configs: dict[Any, Any] = {key.TL_CONFIG_INDEX_BITWIDTH: index_bits} if index_bits != 32 else {}
     if warp_matrix:
         configs |= {key.TL_DISABLE_WGMMA: True, key.TL_DISABLE_WARP_SPECIALIZED: True}
+    if by_hand:
+        configs |= {key.TL_DISABLE_WARP_SPECIALIZED: True, key.TL_DISABLE_THREAD_STORAGE_SYNC: True}
+    if own_barriers:
+        configs |= {key.TL_DISABLE_THREAD_STORAGE_SYNC: True, key.TL_DISABLE_SHARED_MEMORY_REUSE: True}
     with _building:
         return tilelang.compile(
             program(), target=target_of(arch), execution_backend="tvm_ffi", pass_configs=configs or None
