@@ -31,7 +31,7 @@ from typing import Any
 sys.path.insert(0, sys.argv[1])
 
 import torch
-from timing import copies, gpu_us, manifest_rows
+from timing import bench_record, copies, gpu_us, manifest_rows
 
 FAMILIES = {
     "RMSNormFwdOp": "norm",
@@ -139,9 +139,10 @@ def first_call(item: Row) -> str | None:
 
 
 def measure(op: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Returns the GPU time of a row and its bytes."""
+    """Returns the GPU time of a row, by replays of a graph and as the benchmark takes it, and its bytes."""
     call, moved = prepared(op, row)
-    return {"us": gpu_us([call, *(prepared(op, row)[0] for _ in range(copies(moved) - 1))], repeats=7), "moved": moved}
+    us = gpu_us([call, *(prepared(op, row)[0] for _ in range(copies(moved) - 1))], repeats=7)
+    return {"us": us, "moved": moved, **bench_record(lambda: prepared(op, row)[0], moved)}
 
 
 def main() -> None:
@@ -158,7 +159,8 @@ def main() -> None:
             if time.time() > limit:
                 left_out += 1
                 continue
-            record: dict[str, Any] = {"op": op, "label": label, "dtype": row["T"]}
+            dtypes = "-".join(row[name] for name in row["dtypes"][0])
+            record: dict[str, Any] = {"op": op, "label": label, "dtypes": dtypes}
             try:
                 record |= {"problem": problems[place]} if place in problems else measure(op, row)
             except Exception as error:  # noqa: BLE001  # one row must not end the run
