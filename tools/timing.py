@@ -288,7 +288,8 @@ def _probe(timer: CuptiTimer) -> None:
 
 def recorded(run: Call) -> list[Span]:
     """Run a function under torch's profiler and return the CUDA device's activities, kernels, copies and fills."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+    # acc_events: nothing is accumulated, since each profile is a new one, but torch warns without it.
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
         run()
     return spans_of(profile.events() or [], DeviceType.CUDA)
 

@@ -33,6 +33,7 @@ from tileops.tools.question import Place
 
 TOOL = ("compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9", "--print-limit", "5")
 LIMIT_S = float(os.environ.get("LIMIT_S", "600"))
+JOBS = int(os.environ.get("JOBS", os.cpu_count() or 1))
 PARALLEL = 6  # processes on the one device
 CLEAN, FOUND, REFUSED = 0, 1, 3
 
@@ -96,7 +97,7 @@ def main() -> int:
     start = time.monotonic()
     chosen = {op: smallest(op, where) for op in ops}
     tasks = [program for one in chosen.values() for program in programs(one)]
-    for failure in prebuild.run(tasks, os.cpu_count() or 1, lambda done, of: None):
+    for failure in prebuild.run(tasks, JOBS, lambda done, of: None):
         print(f"compiling: {failure}")
     print(f"{len(tasks)} implementations compiled after {time.monotonic() - start:.0f} s", flush=True)
     status = CLEAN

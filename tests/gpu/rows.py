@@ -101,7 +101,8 @@ def compile_all(items: Iterable[tuple[type, Any]]) -> list[str]:
     """Compiles build identities in parallel processes; returns the failures."""
     items = list(dict.fromkeys(items))
     start = time.time()
-    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+    jobs = int(os.environ.get("JOBS", os.cpu_count() or 1))
+    with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         results = list(pool.map(compile_one, items, chunksize=1))
     print(f"compiled {len(items)} programs in {time.time() - start:.0f} s", flush=True)
     return [f"{cls.__name__} {identity}: {e}" for (cls, identity), e in zip(items, results, strict=True) if e]
