@@ -8,7 +8,9 @@ from typing import ClassVar
 from tileops.kernels.gemm.gemv import GemvKernel
 from tileops.kernels.gemm.interface import GemmInterface
 from tileops.kernels.gemm.mma import GemmMmaKernel
+from tileops.kernels.gemm.padded import GemmPaddedKernel
 from tileops.kernels.gemm.splitk import GemmSplitkKernel
+from tileops.kernels.gemm.swapped import GemmSwappedKernel
 from tileops.kernels.gemm.wgmma import GemmWgmmaKernel
 from tileops.op import Op
 from tileops.rules.interface import KernelInterface
@@ -28,6 +30,8 @@ class GemmFwdOp(Op):
         "gemm_mma": GemmMmaKernel,
         "gemv": GemvKernel,
         "gemm_splitk": GemmSplitkKernel,
+        "gemm_swapped": GemmSwappedKernel,
+        "gemm_padded": GemmPaddedKernel,
     }
     interfaces: ClassVar[Mapping[str, Uses]] = {
         "gemm": Uses(GemmInterface, facts={"m": "M", "n": "N", "k": "K", "dtype": "T"}),

@@ -1,15 +1,19 @@
-"""Dense matrix products: one interface, four implementations."""
+"""Dense matrix products: one interface and its implementations."""
 
 from tileops.kernels.gemm.call import GemmCall
 from tileops.kernels.gemm.gemv import GemvKernel
 from tileops.kernels.gemm.interface import GemmInterface
 from tileops.kernels.gemm.mma import GemmMmaKernel
+from tileops.kernels.gemm.padded import GemmPaddedKernel
 from tileops.kernels.gemm.splitk import GemmSplitkKernel
+from tileops.kernels.gemm.swapped import GemmSwappedKernel
 from tileops.kernels.gemm.wgmma import GemmWgmmaKernel
 
 GEMM_IMPLEMENTATIONS: dict[str, type[GemmInterface]] = {
     "gemm_mma": GemmMmaKernel,
+    "gemm_padded": GemmPaddedKernel,
     "gemm_splitk": GemmSplitkKernel,
+    "gemm_swapped": GemmSwappedKernel,
     "gemm_wgmma": GemmWgmmaKernel,
     "gemv": GemvKernel,
 }
@@ -20,7 +24,9 @@ __all__ = [
     "GemmCall",
     "GemmInterface",
     "GemmMmaKernel",
+    "GemmPaddedKernel",
     "GemmSplitkKernel",
+    "GemmSwappedKernel",
     "GemmWgmmaKernel",
     "GemvKernel",
 ]

@@ -46,7 +46,7 @@ class GemvKernel(OneLaunch):
         devices={"cuda"},
         supported_archs=at_least(80),
         refusal=(Refusal("m > 2", "m={m}: keeps the sums of at most two rows"), INDEX),
-        preferred_over={"gemm_splitk"},
+        preferred_over={"gemm_swapped"},
     )
 
     @classmethod

@@ -22,7 +22,7 @@ from tileops.tools.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "tools/schema/check-1.json").read_text())
-PREFERENCE = 'preferred_over={"gemm_splitk"}'
+PREFERENCE = 'preferred_over={"gemm_swapped"}'
 
 
 @pytest.fixture

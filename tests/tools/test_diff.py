@@ -94,7 +94,7 @@ def test_a_limit_that_moved_is_told_region_by_region(
     jsonschema.validate(plain, SCHEMA)
     (only,) = plain["changes"]
     pairs = {(one["old"][0], one["new"][0]): one for one in only["regions"]}
-    assert set(pairs) == {("gemm_mma", "gemv"), ("gemm_splitk", "gemv")}
+    assert set(pairs) == {("gemm_mma", "gemv"), ("gemm_splitk", "gemv"), ("gemm_swapped", "gemv")}
     region = pairs["gemm_mma", "gemv"]
     assert 2 < region["witness"]["m"] <= 8
     assert {80, 90, 120} <= set(region["archs"])

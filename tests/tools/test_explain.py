@@ -73,7 +73,10 @@ def test_the_text_has_a_line_for_each_part(capsys: pytest.CaptureFixture[str]) -
     assert [line.split()[0] for line in lines[1:]] == [
         "target",
         "gemm_mma",
+        "gemm_padded",
+        "m=1:",
         "gemm_splitk",
+        "gemm_swapped",
         "gemm_wgmma",
         "gemv",
         "entry",

@@ -78,7 +78,7 @@ def test_nothing_nearer_wins(first: list[str], second: list[str], base: dict[str
 
 def test_the_command_says_what_to_change(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GEMM, "--arch", "90", "--want", "gemm_splitk"]) == 0
-    assert "gemm_splitk wins with m=3 (now 1); fewer facts" in capsys.readouterr().out
+    assert "gemm_splitk wins with m=3, k=4095 (now 1, 4096); fewer facts" in capsys.readouterr().out
     assert main([*GEMM, "--arch", "90", "--want", "gemv", "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert (plain["outcome"], plain["changes"]) == ("found", {})

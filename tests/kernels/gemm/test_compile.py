@@ -38,6 +38,13 @@ CASES = [
     ("gemm_mma", H200, 2**31 + 8, 1, 1, True, True, BF16),
     ("gemm_splitk", A100, 17, 2112, 4104, True, True, FP16),
     ("gemm_splitk", H200, 96, 2112, 7168, False, True, BF16),
+    ("gemm_swapped", H200, 8, 1000, 1032, False, True, BF16),
+    ("gemm_swapped", H200, 8, 1000, 1032, True, False, FP16),
+    ("gemm_swapped", H200, 96, 8190, 8192, False, True, FP16),
+    ("gemm_swapped", H200, 128, 24576, 1536, False, False, BF16),
+    ("gemm_padded", H200, 333, 777, 1029, False, True, BF16),
+    ("gemm_padded", H200, 333, 777, 1032, True, False, FP16),
+    ("gemm_padded", H200, 100, 1000, 1029, False, True, FP16),
     ("gemm_wgmma", H200, 256, 21843, 1024, False, True, BF16),
     ("gemm_wgmma", H200, 1000, 1024, 1024, True, False, FP16),
     ("gemv", A100, 1, 2112, 7168, False, True, BF16),
@@ -52,7 +59,7 @@ def test_program_compiles(key, facts, m, n, k, trans_a, trans_b, dtype):
     identity, _ = cls.entry_for(call)
     kernel = cls.compile(identity)
     source = kernel.get_kernel_source()
-    copy_engine = key == "gemm_wgmma" or getattr(identity, "tma", False)
+    copy_engine = key in ("gemm_wgmma", "gemm_swapped", "gemm_padded") or getattr(identity, "tma", False)
     assert ("wgmma_ss<" in source) == copy_engine
     assert ("tma_load(" in source) == copy_engine
     assert ("mma_sync<" in source) == (key in ("gemm_mma", "gemm_splitk") and not copy_engine)

@@ -7,9 +7,12 @@ import pytest
 import torch
 
 from tileops.kernels.gemm import GEMM_IMPLEMENTATIONS, GemmCall, GemmInterface
+from tileops.kernels.gemm.cuts import ACCESS, CLUSTERS, RING_BYTES, swapped_cut
 from tileops.kernels.gemm.limits import INDEX_LIMIT
 from tileops.kernels.gemm.mma import GemmMmaKernel
+from tileops.kernels.gemm.padded import GemmPaddedKernel
 from tileops.kernels.gemm.splitk import GemmSplitkKernel
+from tileops.kernels.gemm.swapped import GemmSwappedKernel
 from tileops.kernels.gemm.tiles import MMA, MMA_LARGE, MMA_WIDE, SPLITK, SPLITK_TMA, WGMMA, splitk_parts
 from tileops.kernels.gemm.wgmma import GemmWgmmaKernel
 from tileops.rules.device import DeviceFacts
@@ -46,6 +49,14 @@ BOUNDARIES = [
     ("gemm_wgmma", {"n": 1023}, {"n": 1023, "trans_b": False}, "a row of b as stored has 2046 bytes"),
     ("gemm_wgmma", {"n": 65535 * 64}, {"n": 65535 * 64 + 1}, "makes 65536 columns of 64: a grid has at most 65535"),
     ("gemm_wgmma", {"m": INDEX_LIMIT}, {"m": INDEX_LIMIT + 1}, "32 bits"),
+    ("gemm_swapped", {"m": 128}, {"m": 129}, "m=129: one tile takes all rows, at most 128"),
+    ("gemm_swapped", {"k": 1032}, {"k": 1031}, "a row of a as stored has 2062 bytes"),
+    ("gemm_swapped", {"n": 1023}, {"n": 1023, "trans_b": False}, "a row of b as stored has 2046 bytes"),
+    ("gemm_swapped", {"k": 16384}, {"k": 16392}, "k=16392 is long for eight blocks a tile, and there are 16 tiles"),
+    ("gemm_swapped", {"n": 65535 * 64}, {"n": 65535 * 64 + 1}, "makes 65536 columns of 64: a grid has at most 65535"),
+    ("gemm_padded", {"k": 1031}, {"k": 1032}, "the rows of a and b lie on 16-byte boundaries as they are"),
+    ("gemm_padded", {"k": 1031, "m": 32}, {"k": 1031, "m": 31}, "m=31: the copy of b costs more"),
+    ("gemm_padded", {"k": 8191}, {"k": 8193}, "16 tiles of 64 x 64 leave most of 132 SMs idle, and k=8193 is long"),
     ("gemv", {"m": 2}, {"m": 3}, "m=3: keeps the sums of at most two rows"),
     ("gemv", {"m": 1, "k": INDEX_LIMIT}, {"m": 1, "k": INDEX_LIMIT + 1}, "32 bits"),
     ("gemm_splitk", {"n": 66 * 64}, {"n": 66 * 64 + 1}, "67 tiles of 64 x 64 occupy more than half of 132 SMs"),
@@ -71,10 +82,13 @@ def test_the_general_one_serves_every_call():
     [
         (H200, (1, 4096, 4096), "gemv"),
         (H200, (2, 2112, 7168), "gemv"),
-        (H200, (16, 4096, 7168), "gemm_splitk"),
+        (H200, (16, 4096, 7168), "gemm_swapped"),
+        (H200, (256, 256, 65536), "gemm_splitk"),
+        (H200, (333, 777, 1029), "gemm_padded"),
         (H200, (4096, 4096, 7168), "gemm_wgmma"),
         (H200, (256, 21843, 1024), "gemm_wgmma"),
-        (H200, (32, 24576, 4096), "gemm_mma"),
+        (H200, (32, 24576, 4096), "gemm_swapped"),
+        (H200, (31, 777, 1029), "gemm_splitk"),
         (A100, (4096, 4096, 7168), "gemm_mma"),
         (A100, (1, 4096, 4096), "gemv"),
     ],
@@ -94,9 +108,9 @@ def test_a_missing_preference_is_found():
     import attrs
 
     weaker = TABLE.with_declaration("gemm_splitk", attrs.evolve(declaration, preferred_over=frozenset()))
-    (finding,) = [finding for finding in weaker.check().findings if finding.kind == "ambiguous"]
-    assert set(finding.keys) == {"gemm_splitk", "gemm_wgmma"}
-    assert weaker.explain(finding.witness).outcome == "ambiguous"
+    found = {frozenset(one.keys): one for one in weaker.check().findings if one.kind == "ambiguous"}
+    assert found.keys() == {frozenset({name, "gemm_wgmma"}) for name in ("gemm_splitk", "gemm_swapped")}
+    assert all(weaker.explain(one.witness).outcome == "ambiguous" for one in found.values())
 
 
 def test_forward_takes_the_interface_arguments():
@@ -105,7 +119,7 @@ def test_forward_takes_the_interface_arguments():
 
 
 def test_identity_leaves_m_open():
-    for cls in (GemmWgmmaKernel, GemmMmaKernel, GemmSplitkKernel):
+    for cls in (GemmWgmmaKernel, GemmMmaKernel, GemmSplitkKernel, GemmSwappedKernel, GemmPaddedKernel):
         first, second = (cls.entry_for(call_of(m=m))[0] for m in (100, 101))
         assert first == second
         assert first != cls.entry_for(call_of(m=100, n=1032))[0]
@@ -136,6 +150,27 @@ def test_every_part_of_a_split_has_work():
                 share = -(-steps // parts)
                 assert parts >= 1
                 assert (parts - 1) * share < steps <= parts * share
+
+
+@pytest.mark.parametrize("trans_a", [False, True])
+def test_a_cut_fits(trans_a):
+    for m in (1, 8, 9, 17, 33, 64, 65, 96, 97, 128):
+        for n, k in ((64, 8), (256, 7168), (5120, 8192), (24576, 1536), (131072, 4096)):
+            cut = swapped_cut(m, n, k, 132, trans_a)
+            tile = cut.tile
+            assert tile.shared_bytes() <= RING_BYTES <= H200.smem_budget
+            assert tile.rows % cut.parts == 0
+            assert tile.rows >= (16 if trans_a else 8)
+            assert tile.threads == tile.cols // 64 * 128
+            if cut.parts > 1:
+                assert cut.parts in CLUSTERS
+                # Each block's float32 tile and what it gets of the others', where the ring was.
+                assert 2 * 4 * tile.rows * (tile.cols + ACCESS) <= RING_BYTES
+
+
+def test_few_tiles_share_their_k():
+    assert swapped_cut(128, 256, 7168, 132, False).parts == 8
+    assert swapped_cut(64, 7168, 2048, 132, False).parts == 1
 
 
 def test_importing_the_family_imports_no_tilelang():

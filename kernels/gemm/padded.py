@@ -1,0 +1,96 @@
+"""gemm_padded: Hopper's copy engine for row pitches that it does not take, by way of a padded copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from attrs import frozen
+
+from tileops.kernels.compile import compile_program, launcher
+from tileops.kernels.gemm.call import GemmCall
+from tileops.kernels.gemm.cuts import ACCESS, Cut, padded, swapped_cut
+from tileops.kernels.gemm.form import Form
+from tileops.kernels.gemm.interface import GemmInterface
+from tileops.kernels.gemm.limits import INDEX, TILE_COLUMNS
+from tileops.kernels.gemm.tiles import Tile, wgmma_tile
+from tileops.rules.archs import exactly
+from tileops.rules.declaration import Declaration, Refusal
+
+
+@frozen
+class PaddedBuild:
+    """The build identity. m is compiled in where it is a row pitch (trans_a) and read at each launch elsewhere."""
+
+    form: Form
+    plan: Tile | Cut
+    arch: int
+
+    def program(self) -> Any:
+        """Returns the device program."""
+        from tileops.kernels.gemm.programs.padded import program
+
+        return program(self.form, self.plan)
+
+    def __str__(self) -> str:
+        return f"{self.form}, {self.plan}"
+
+
+class GemmPaddedKernel(GemmInterface):
+    """Serves products on Hopper whose operands' rows are no multiples of 16 bytes apart."""
+
+    declaration: ClassVar[Declaration] = Declaration(
+        devices={"cuda"},
+        supported_archs=exactly(90),
+        refusal=(
+            Refusal(
+                "(m if trans_a else k) * itemsize(dtype) % 16 == 0 "
+                "and (k if trans_b else n) * itemsize(dtype) % 16 == 0",
+                "the rows of a and b lie on 16-byte boundaries as they are",
+            ),
+            Refusal("m < 32", "m={m}: the copy of b costs more than its few uses save"),
+            Refusal(
+                "ceildiv(m, 64) * ceildiv(n, 64) * 2 <= sm_count and k >= 8192",
+                "{ceildiv(m, 64) * ceildiv(n, 64)} tiles of 64 x 64 leave most of {sm_count} SMs idle, "
+                "and k={k} is long",
+            ),
+            TILE_COLUMNS,
+            INDEX,
+        ),
+        preferred_over={"gemm_splitk"},
+    )
+
+    def __init__(self, identity: PaddedBuild) -> None:
+        """Compiles the program of a build identity for its arch. Needs nvcc or TileLang's disk cache."""
+        self.identity = identity
+        self._launch = launcher(self.compile(identity))
+        self._m_axis = 1 if identity.form.trans_a else 0
+        self._n_axis = 0 if identity.form.trans_b else 1
+
+    @classmethod
+    def compile(cls, identity: PaddedBuild) -> Any:
+        """Returns TileLang's kernel object for a build identity."""
+        return compile_program(identity.program, identity.arch)
+
+    @classmethod
+    def entry_for(cls, call: GemmCall) -> tuple[PaddedBuild, Callable[[], GemmPaddedKernel]]:
+        """Returns the build identity of a call and the function that builds it."""
+        if call.m <= 128:
+            plan: Tile | Cut = swapped_cut(call.m, call.n, call.k, call.sm_count, call.trans_a)
+        else:
+            plan = wgmma_tile(call.m, call.n, call.k, call.sm_count)
+        identity = PaddedBuild(Form.of(call, compiled_m=call.trans_a), plan, call.arch)
+        return identity, lambda: cls(identity)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """Returns a new d [m, n]."""
+        d = a.new_empty((a.shape[self._m_axis], b.shape[self._n_axis]))
+        self._launch(a, b, _room(a), _room(b), d)
+        return d
+
+
+def _room(operand: torch.Tensor) -> torch.Tensor:
+    """Returns where an operand's padded copy goes, or the operand itself if it needs none."""
+    rows, pitch = operand.shape
+    return operand if pitch % ACCESS == 0 else operand.new_empty((rows, padded(pitch)))

@@ -1,0 +1,65 @@
+"""gemm_swapped: few rows on Hopper, at the speed of memory; parts of k meet inside a cluster of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from attrs import frozen
+
+from tileops.kernels.gemm.call import GemmCall
+from tileops.kernels.gemm.cuts import Cut, swapped_cut
+from tileops.kernels.gemm.form import Form
+from tileops.kernels.gemm.interface import OneLaunch
+from tileops.kernels.gemm.limits import INDEX, PITCH, TILE_COLUMNS
+from tileops.rules.archs import exactly
+from tileops.rules.declaration import Declaration, Refusal
+
+
+@frozen
+class SwappedBuild:
+    """The build identity: what is compiled in. m is read at each launch."""
+
+    form: Form
+    cut: Cut
+    arch: int
+
+    def program(self) -> Any:
+        """Returns the device program."""
+        from tileops.kernels.gemm.programs.swapped import program
+
+        return program(self.form, self.cut)
+
+    def options(self) -> dict[str, Any]:
+        """Returns how to compile it."""
+        return {}
+
+    def __str__(self) -> str:
+        return f"{self.form}, {self.cut}"
+
+
+class GemmSwappedKernel(OneLaunch):
+    """Serves products of few rows on Hopper: b is read once, at the speed of memory."""
+
+    declaration: ClassVar[Declaration] = Declaration(
+        devices={"cuda"},
+        supported_archs=exactly(90),
+        refusal=(
+            Refusal("m > 128", "m={m}: one tile takes all rows, at most 128"),
+            Refusal(
+                "k > 16384 and ceildiv(m, 64) * ceildiv(n, 64) * 8 <= sm_count",
+                "k={k} is long for eight blocks a tile, and there are {ceildiv(m, 64) * ceildiv(n, 64)} tiles",
+            ),
+            *PITCH,
+            TILE_COLUMNS,
+            INDEX,
+        ),
+        preferred_over={"gemm_splitk"},
+    )
+
+    @classmethod
+    def entry_for(cls, call: GemmCall) -> tuple[SwappedBuild, Callable[[], GemmSwappedKernel]]:
+        """Returns the build identity of a call and the function that builds it."""
+        cut = swapped_cut(call.m, call.n, call.k, call.sm_count, call.trans_a)
+        identity = SwappedBuild(Form.of(call, compiled_m=False), cut, call.arch)
+        return identity, lambda: cls(identity)
