@@ -29,7 +29,7 @@ class GemvBuild:
         from tileops.kernels.gemm.programs import gemv
 
         build = gemv.program_rows if self.form.trans_b else gemv.program_columns
-        return build(self.form, self.sharing.across, self.sharing.down, self.sharing.unroll)
+        return build(self.form, self.sharing.across, self.sharing.down, self.sharing.unroll, self.arch >= 90)
 
     def options(self) -> dict[str, Any]:
         """Returns how to compile it."""

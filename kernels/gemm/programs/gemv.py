@@ -25,10 +25,10 @@ def access_width(pitch: int) -> int:
     return next(width for width in (8, 4, 2, 1) if pitch % width == 0)
 
 
-def program_rows(form: Form, warps: int, rows: int, unroll: int) -> Any:
+def program_rows(form: Form, warps: int, rows: int, unroll: int, early: bool) -> Any:
     """Builds the program (a, b, d) for b stored [n, k]: ``warps`` warps a row of b, ``rows`` rows of b a block.
 
-    ``unroll`` reads of b are in flight a thread.
+    ``unroll`` reads of b are in flight a thread. ``early``: blocks start while the kernel before ends (from sm_90 on).
     """
     n, k, dtype, trans_a = form.n, form.k, form.dtype, form.trans_a
     m = rows_of(form)
@@ -65,6 +65,8 @@ def program_rows(form: Form, warps: int, rows: int, unroll: int) -> Any:
             row = T.get_thread_binding(1)
             total = T.alloc_local((m,), "float32")
             sums = T.alloc_shared((rows, m, warps), "float32")
+            if early:
+                T.pdl_sync()
             # Rows past the end repeat the last one and are not stored.
             source = T.min(block * rows + row, n - 1)
             for r in T.unroll(m):
@@ -91,10 +93,10 @@ def program_rows(form: Form, warps: int, rows: int, unroll: int) -> Any:
     return gemv
 
 
-def program_columns(form: Form, lanes: int, depth: int, unroll: int) -> Any:
+def program_columns(form: Form, lanes: int, depth: int, unroll: int, early: bool) -> Any:
     """Builds the program (a, b, d) for b stored [k, n]: ``lanes`` threads along n times ``depth`` threads along k.
 
-    ``unroll`` reads of b are in flight a thread.
+    ``unroll`` reads of b are in flight a thread. ``early``: blocks start while the kernel before ends (from sm_90 on).
     """
     n, k, dtype, trans_a = form.n, form.k, form.dtype, form.trans_a
     m = rows_of(form)
@@ -131,6 +133,8 @@ def program_columns(form: Form, lanes: int, depth: int, unroll: int) -> Any:
             total = T.alloc_local((m, width), "float32")
             summed = T.alloc_local((1,), "float32")
             sums = T.alloc_shared((m, depth, columns), "float32")
+            if early:
+                T.pdl_sync()
             # Columns past the end repeat the last whole access and are not stored.
             source = T.min(block * columns + lane * width, n - width)
             for r in T.unroll(m):

@@ -2,7 +2,8 @@
 
 First pass: block (tile, part) multiplies its part of k and writes a float32 tile to a workspace [parts, m, n].
 Second pass: each thread adds the parts of its elements in order and rounds once, so a result is the same on every
-run. The workspace costs 8 bytes an element and part, which stay in the L2 cache at these sizes.
+run. The workspace costs 8 bytes an element and part, which stay in the L2 cache at these sizes. On Hopper either
+pass starts while the kernel before it ends and waits for its results before it reads.
 """
 
 # mypy: ignore-errors
@@ -39,6 +40,8 @@ def program(form: Form, tile: Tile, parts: int, tma: bool) -> Any:
     ):
         with T.Kernel(T.ceildiv(n, tile.cols), T.ceildiv(m, tile.rows), parts, threads=tile.threads) as (x, y, z):
             acc = T.alloc_fragment((tile.rows, tile.cols), "float32")
+            if tma:
+                T.pdl_sync()
             T.clear(acc)
             loop(a, b, acc, y * tile.rows, x * tile.cols, z * share * tile.depth, share)
             T.copy(acc, workspace[z, y * tile.rows, x * tile.cols], disable_tma=True)
@@ -48,6 +51,8 @@ def program(form: Form, tile: Tile, parts: int, tma: bool) -> Any:
             total = T.alloc_local((width,), "float32")
             part = T.alloc_local((width,), "float32")
             col = (x * THREADS + thread) * width
+            if tma:
+                T.pdl_sync()
             if col < n:
                 for i in T.vectorized(width):
                     total[i] = workspace[0, y, col + i]
