@@ -176,41 +176,36 @@ def _lost(bench: Bench) -> str | None:
 
 
 def run_regret(plan: Plan, ops: Sequence[Known], most: int, timer: timing.Timer | None = None) -> Report:
-    """Measure the regret of ops, up to ``most`` calls of each; the JSON file is written anew after each op."""
+    """Measure the regret of ops, up to ``most`` calls of each; the JSON file is written anew after each call."""
     facts = read_facts(plan.device)
     found = [regret.contests(known, plan.device, facts, most) for known in ops]
     bench, report, until = _ready(plan, timer, measure_ceilings=False)
     with prebuild.Pool(plan.jobs) if plan.jobs and plan.device.type == "cuda" else nullcontext() as pool:
-        # Of an op the programs are compiled while the ops before it are measured: only the device's time counts here.
-        begun = [{} if pool is None else pool.begin(regret.programs(contests)) for contests in found]
-        for contests, programs in zip(found, begun, strict=True):
-            if pool is not None:
-                _told_failures(plan, pool.end(programs, lambda done, of: plan.progress.step(done, of, "compiled")))
-            report = _regretted(plan, contests, bench, report, until)
+        # What later calls need is compiled while earlier ones are measured: only the device's time counts here.
+        ahead = {} if pool is None else pool.begin(regret.programs([one for contests in found for one in contests]))
+        for contests in found:
+            name = contests[0].item.known.name
+            plan.progress.heading(f"{name}: {words.count(len(contests), 'call')}")
+            done: list[regret.Contest] = []
+
+            def begin(contest: regret.Contest, done: list[regret.Contest] = done, of: int = len(contests)) -> bool:
+                if pool is not None:
+                    needed: prebuild.Begun = {program: ahead[program] for program in regret.programs([contest])}
+                    _tell_failures(plan, pool.end(needed, lambda done, of: None))
+                if until is not None and plan.clock() > until:
+                    return False
+                done.append(contest)
+                plan.progress.step(len(done), of, contest.call.text())
+                return True
+
+            before = report.regret
+            for told_of in regret.measure(contests, bench, begin):
+                report = attrs.evolve(report, regret=(*before, *told_of))
+                if plan.json is not None:
+                    figures.write(report, plan.json)
+            if left := len(contests) - len(done):
+                report = _with_problem(report, f"{name}: {words.count(left, 'call')} not reached in {plan.seconds:g} s")
     plan.progress.done()
-    return report
-
-
-def _regretted(
-    plan: Plan, contests: Sequence[regret.Contest], bench: Bench, report: Report, until: float | None
-) -> Report:
-    name = contests[0].item.known.name
-    plan.progress.heading(f"{name}: {words.count(len(contests), 'call')}")
-    done: list[regret.Contest] = []
-
-    def begin(contest: regret.Contest) -> bool:
-        if until is not None and plan.clock() > until:
-            return False
-        done.append(contest)
-        plan.progress.step(len(done), len(contests), contest.call.text())
-        return True
-
-    told_of = regret.measure(contests, bench, begin)
-    if left := len(contests) - len(done):
-        report = _with_problem(report, f"{name}: {words.count(left, 'call')} not reached in {plan.seconds:g} s")
-    report = attrs.evolve(report, regret=(*report.regret, *told_of))
-    if plan.json is not None:
-        figures.write(report, plan.json)
     return report
 
 
@@ -244,10 +239,10 @@ def _compile_ahead(plan: Plan, tasks: Sequence[prebuild.Task]) -> None:
     start = plan.clock()
     failures = prebuild.run(tasks, plan.jobs, lambda done, of: plan.progress.step(done, of, "compiled"))
     plan.progress.heading(f"compiled in {plan.clock() - start:.0f} s, {words.count(len(failures), 'failure')}")
-    _told_failures(plan, failures)
+    _tell_failures(plan, failures)
 
 
-def _told_failures(plan: Plan, failures: Sequence[str]) -> None:
+def _tell_failures(plan: Plan, failures: Sequence[str]) -> None:
     for failure in failures:
         plan.progress.heading(f"compiling ahead: {failure}")
 

@@ -56,7 +56,7 @@ class Compiled:
 
 
 Task = Program | Compiled
-Begun = dict["concurrent.futures.Future[str | None]", Task]
+Begun = dict[Task, "concurrent.futures.Future[str | None]"]
 
 
 def programs(items: Iterable[Item], target: Any, device: torch.device) -> Iterator[Program]:
@@ -109,20 +109,21 @@ class Pool:
         self._pool.shutdown(cancel_futures=True)
 
     def begin(self, tasks: Iterable[Task]) -> Begun:
-        """Queue tasks; what comes back is for :meth:`end`."""
-        return {self._pool.submit(_attempt, task): task for task in tasks}
+        """Queue tasks; what comes back, or a part of it, is for :meth:`end`."""
+        return {task: self._pool.submit(_attempt, task) for task in tasks}
 
     def end(self, begun: Begun, progress: Progress) -> list[str]:
         """Wait for tasks; return what went wrong. A process that dies takes down those after it, not the caller."""
         failures = []
-        for done, future in enumerate(concurrent.futures.as_completed(begun), 1):
+        tasks = {future: task for task, future in begun.items()}
+        for done, future in enumerate(concurrent.futures.as_completed(tasks), 1):
             try:
                 problem = future.result()
             except BrokenExecutor as error:
                 problem = told(error)
             if problem is not None:
-                failures.append(f"{begun[future]}: {problem}")
-            progress(done, len(begun))
+                failures.append(f"{tasks[future]}: {problem}")
+            progress(done, len(tasks))
         return failures
 
 

@@ -72,9 +72,13 @@ def contests(known: Known, device: torch.device, facts: DeviceFacts, most: int) 
 
 
 def sampled(known: Known, facts: DeviceFacts) -> Iterator[tuple[str, Case]]:
-    """Yield calls of an op, each with where it comes from: workload rows, both sides of limits, neighbours of rows."""
-    for case in known.entry.cases():
-        yield WORKLOAD, case
+    """Yield calls of an op, each with where it comes from: workload rows, both sides of limits, neighbours of rows.
+
+    A row is taken in one of its dtypes, another one each time.
+    """
+    for place, workload in enumerate(known.entry.workloads):
+        each = list(cases(known.entry.checker, workload))
+        yield WORKLOAD, each[place % len(each)]
     for boundary in boundaries.boundaries(known, facts):
         for side, call in (("serves", boundary.served), ("refuses", boundary.refused)):
             made = None if call is None else boundaries.op_call(known, known.interfaces[boundary.interface], call)
@@ -150,19 +154,20 @@ def programs(found: Sequence[Contest]) -> list[Program]:
     return list(every.values())
 
 
-def measure(found: Sequence[Contest], bench: Bench, begin: Callable[[Contest], bool]) -> list[Regret]:
-    """Time the contests of one op; one result for each interface. Stops at the first one that ``begin`` refuses."""
+def measure(found: Sequence[Contest], bench: Bench, begin: Callable[[Contest], bool]) -> Iterator[list[Regret]]:
+    """Time the contests of one op; yield after each what is known so far, a result for each interface.
+
+    Stops at the first contest that ``begin`` refuses.
+    """
     taken: dict[str, list[Sample]] = {}
     tables: dict[str, RuleTable] = {}
+    op = found[0].item.known.name
     for contest in found:
         if not begin(contest):
             break
         tables[contest.asked.name] = contest.asked.table
         taken.setdefault(contest.asked.name, []).append(_sample(contest, bench))
-    op = found[0].item.known.name
-    return [
-        Regret(op, name, tuple(told_of), preferences(name, tables[name], told_of)) for name, told_of in taken.items()
-    ]
+        yield [Regret(op, name, tuple(one), preferences(name, tables[name], one)) for name, one in taken.items()]
 
 
 def _sample(contest: Contest, bench: Bench) -> Sample:

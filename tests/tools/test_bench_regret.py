@@ -95,7 +95,7 @@ def test_the_chosen_one_is_held_against_the_best(contests: list[Contest]) -> Non
     table = chosen[0].asked.table
     times = {key: times.get(key, 4.0) for key in table.declarations}
     about = Trusting(CPU, None, ByName(times), lambda: None, BASELINES)
-    (found,) = regret.measure(chosen, about, lambda contest: True)
+    *_, (found,) = regret.measure(chosen, about, lambda contest: True)
     assert found.interface == "gemm"
     for sample, contest in zip(found.samples, chosen, strict=True):
         assert sample.times_ms.keys() == set(contest.keys)
@@ -109,7 +109,7 @@ def test_a_wrong_implementation_is_not_timed(contests: list[Contest]) -> None:
     about = Trusting(CPU, None, ByName(dict.fromkeys(contest.keys, 1.0)), lambda: None, BASELINES)
     Trusting.wrong = (other,)
     try:
-        (found,) = regret.measure([contest], about, lambda contest: True)
+        ((found,),) = regret.measure([contest], about, lambda contest: True)
     finally:
         Trusting.wrong = ()
     assert found.samples[0].times_ms.keys() == set(contest.keys) - {other}
@@ -136,4 +136,4 @@ def test_a_preference_that_a_measurement_contradicts_is_named_with_the_calls(con
 
 def test_a_run_ends_when_its_time_is_up(contests: list[Contest]) -> None:
     about = Trusting(CPU, None, ByName({}), lambda: None, BASELINES)
-    assert regret.measure(contests, about, lambda contest: False) == []
+    assert list(regret.measure(contests, about, lambda contest: False)) == []
