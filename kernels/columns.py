@@ -11,6 +11,8 @@ KEPT = 8
 """Accesses of a thread that stay on chip where more levels can share a row."""
 DEEPEST = 32
 """Levels at most."""
+KEPT_ELEMENTS = 64
+"""Elements of a thread that stay on chip in float32."""
 
 COLUMN_LENGTH = 16 * DEEPEST
 """Elements of a row that its threads keep on chip, at most."""
@@ -37,7 +39,10 @@ def short_columns(length: int, inner: int, itemsize: int) -> ColumnShare:
     if length <= KEPT:
         return ColumnShare(128, 1, length, width)
     depth = min(DEEPEST, power_of_two(-(-length // KEPT)))
-    return ColumnShare(WARP if depth < DEEPEST else WARP // 2, depth, -(-length // depth), width)
+    turns = -(-length // depth)
+    return ColumnShare(
+        WARP if depth < DEEPEST else WARP // 2, depth, turns, min(width, KEPT_ELEMENTS // power_of_two(turns))
+    )
 
 
 def long_columns(inner: int, itemsize: int) -> ColumnShare:

@@ -4,11 +4,17 @@ from tileops.kernels.reduction.cumsum import CumsumCall, CumsumInterface
 from tileops.kernels.reduction.cumsum_rows import CumsumShortKernel, CumsumSplitKernel, CumsumWalkKernel
 from tileops.kernels.reduction.softmax import SoftmaxCall, SoftmaxInterface
 from tileops.kernels.reduction.softmax_columns import SoftmaxColumnsKernel
-from tileops.kernels.reduction.softmax_rows import SoftmaxBlockKernel, SoftmaxSharedKernel, SoftmaxWarpKernel
+from tileops.kernels.reduction.softmax_rows import (
+    SoftmaxBlockKernel,
+    SoftmaxClusterKernel,
+    SoftmaxSharedKernel,
+    SoftmaxWarpKernel,
+)
 from tileops.kernels.reduction.softmax_stream import SoftmaxStreamKernel
 
 SOFTMAX_IMPLEMENTATIONS: dict[str, type[SoftmaxInterface]] = {
     "softmax_block": SoftmaxBlockKernel,
+    "softmax_cluster": SoftmaxClusterKernel,
     "softmax_columns": SoftmaxColumnsKernel,
     "softmax_shared": SoftmaxSharedKernel,
     "softmax_stream": SoftmaxStreamKernel,
@@ -33,6 +39,7 @@ __all__ = [
     "CumsumWalkKernel",
     "SoftmaxBlockKernel",
     "SoftmaxCall",
+    "SoftmaxClusterKernel",
     "SoftmaxColumnsKernel",
     "SoftmaxInterface",
     "SoftmaxSharedKernel",

@@ -24,6 +24,8 @@ class SoftmaxBuild:
     arch: int
     parts: int = 1
     """Blocks that share a row."""
+    clustered: bool = False
+    """Those are a cluster."""
     walks: bool = False
     """Blocks walk the rows, with 64-bit indices."""
 
@@ -34,7 +36,7 @@ class SoftmaxBuild:
 
     def program(self) -> Any:
         """Returns the device program."""
-        from tileops.kernels.reduction.programs import softmax, softmax_columns
+        from tileops.kernels.reduction.programs import softmax, softmax_columns, softmax_shared
 
         if isinstance(self.share, ColumnShare):
             if self.walks:
@@ -42,12 +44,14 @@ class SoftmaxBuild:
             return softmax_columns.on_chip(self.form, self.share)
         if self.walks:
             return softmax.streaming(self.form, self.share, WALK)
+        if self.clustered:
+            return softmax_shared.clustered(self.form, self.share, self.parts)
         if self.parts > 1:
-            return softmax.shared(self.form, self.share, self.parts)
+            return softmax_shared.shared(self.form, self.share, self.parts)
         return softmax.on_chip(self.form, self.share)
 
     def __str__(self) -> str:
-        shared = f", {self.parts} blocks a row" if self.parts > 1 else ""
+        shared = f", {self.parts} blocks a row" + ", a cluster" * self.clustered if self.parts > 1 else ""
         return f"{self.form}, {self.share}{shared}" + (", 64-bit indices" if self.walks else "")
 
 
@@ -60,7 +64,7 @@ class SoftmaxLaunch(Built, Rows, SoftmaxInterface):
         form = identity.form
         columns = isinstance(identity.share, ColumnShare)
         self._shape = (-1, form.length, form.inner) if columns else (-1, form.length)
-        self._parts = identity.parts
+        self._met = 0 if identity.clustered or identity.parts == 1 else identity.parts
 
     @classmethod
     def identity_of(cls, call: SoftmaxCall, share: Share | ColumnShare) -> SoftmaxBuild:
@@ -71,10 +75,10 @@ class SoftmaxLaunch(Built, Rows, SoftmaxInterface):
         """Returns a new y of x's shape and dtype."""
         y = torch.empty_like(x)
         rows = x.view(self._shape)
-        if self._parts > 1:
+        if self._met:
             count = rows.shape[0]
             counters = x.new_empty((count + 1,), dtype=torch.int32)
-            partial = x.new_empty((count, self._parts, 2), dtype=torch.float32)
+            partial = x.new_empty((count, self._met, 2), dtype=torch.float32)
             self._launch(rows, counters, partial, y.view(self._shape))
         else:
             self._launch(rows, y.view(self._shape))

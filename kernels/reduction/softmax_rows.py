@@ -1,19 +1,24 @@
-"""Softmax of rows side by side, each on chip: at most a warp, a block or several blocks a row."""
+"""Softmax of rows side by side, each on chip: at most a warp, a block, several blocks or a cluster a row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from tileops.kernels.built import Buildable
+from tileops.kernels.compile import compile_program
 from tileops.kernels.kept import BlockRows, WarpRows, block_rows, warp_rows
 from tileops.kernels.limits import IDLE, TICKETS, WAITING
 from tileops.kernels.reduction.form import AlongForm
 from tileops.kernels.reduction.limits import APART
 from tileops.kernels.reduction.softmax import SoftmaxCall
 from tileops.kernels.reduction.softmax_build import SoftmaxBuild, SoftmaxLaunch
-from tileops.kernels.rows import part_row
+from tileops.kernels.rows import CLUSTER, CLUSTER_LENGTH, cluster_row, part_row
 from tileops.rules.archs import at_least
-from tileops.rules.declaration import Declaration
+from tileops.rules.declaration import Declaration, Refusal
+
+CLUSTER_ROWS = 2**31 // CLUSTER - 1
+"""Most rows whose blocks are counted in 32 bits."""
 
 
 class SoftmaxWarpKernel(WarpRows, SoftmaxLaunch):
@@ -46,3 +51,34 @@ class SoftmaxSharedKernel(SoftmaxLaunch):
         share, parts = part_row(call.length, call.dtype.itemsize, call.length, call.outer, call.sm_count, kept)
         identity = SoftmaxBuild(AlongForm.of(call), share, call.arch, parts)
         return identity, lambda: cls(identity)
+
+
+class SoftmaxClusterKernel(SoftmaxLaunch):
+    """Serves long rows where there are clusters: one keeps a row on chip."""
+
+    declaration: ClassVar[Declaration] = Declaration(
+        devices={"cuda"},
+        supported_archs=at_least(90),
+        refusal=(
+            APART,
+            *IDLE,
+            Refusal(f"length > {CLUSTER_LENGTH}", f"length={{length}}: a cluster keeps at most {CLUSTER_LENGTH}"),
+            Refusal(
+                f"rows * {CLUSTER} < sm_count", f"{{rows}} rows of {CLUSTER} blocks leave some of {{sm_count}} SMs idle"
+            ),
+            Refusal(f"rows > {CLUSTER_ROWS}", f"counts blocks in 32 bits: at most {CLUSTER_ROWS} rows, got {{rows}}"),
+        ),
+        preferred_over={"softmax_shared"},
+    )
+
+    @classmethod
+    def entry_for(cls, call: SoftmaxCall) -> tuple[SoftmaxBuild, Callable[[], SoftmaxClusterKernel]]:
+        """Returns the build identity of a call and the function that builds it."""
+        share = cluster_row(call.length, call.dtype.itemsize)
+        identity = SoftmaxBuild(AlongForm.of(call), share, call.arch, CLUSTER, clustered=True)
+        return identity, lambda: cls(identity)
+
+    @classmethod
+    def compile(cls, identity: Buildable) -> Any:
+        """Returns TileLang's kernel object for a build identity. Needs no GPU."""
+        return compile_program(identity.program, identity.arch, warp_matrix=True, own_barriers=True)

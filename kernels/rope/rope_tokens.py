@@ -58,7 +58,11 @@ class RoPELaunch(Built, RoPEInterface):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns new q_out and k_out; raises ValueError for a position outside cos_sin where it is to be checked."""
         q_out, k_out = torch.empty_like(q), torch.empty_like(k)
-        outside = positions.new_zeros((1,), dtype=torch.int32) if self._checked else cos_sin
+        # While a graph is captured nobody may read the device: the flag is not cleared, which would be another kernel.
+        read = self._checked and not torch.cuda.is_current_stream_capturing()
+        outside = cos_sin
+        if self._checked:
+            outside = positions.new_zeros(1, dtype=torch.int32) if read else positions.new_empty(1, dtype=torch.int32)
         q_shape, k_shape = self._q_shape, self._k_shape
         self._launch(
             q.view(q_shape),
@@ -69,7 +73,7 @@ class RoPELaunch(Built, RoPEInterface):
             q_out.view(q_shape),
             k_out.view(k_shape),
         )
-        if self._checked and not torch.cuda.is_current_stream_capturing() and outside.item():
+        if read and outside.item():
             low, high = positions.aminmax()
             raise ValueError(
                 f"positions go from {int(low)} to {int(high)}, but cos_sin has rows for 0 to {cos_sin.shape[0] - 1}"

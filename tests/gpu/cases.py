@@ -74,6 +74,9 @@ ALONG = [
     (150, 1030, 130),
 ]
 
+# Rows enough for clusters to serve them.
+CLUSTERS = [(17, 40001, 1), (18, 151936, 1), (20, 327680, 1), (33, 65544, 1)]
+
 
 def along(cases: list[tuple[int, int, int]]) -> list[dict[str, Any]]:
     """Returns calls of (outer, length, inner)."""
@@ -135,6 +138,7 @@ def rotations() -> list[dict[str, Any]]:
         (20, 130, 1, 64, 32, 64),
         (11, 7, 3, 200, 100, 31),
         (9, 40, 8, 80, 24, 17),
+        (6, 3, 2, 9, 3, 11),
     ]
     names = ("tokens", "q_heads", "k_heads", "head_dim", "pairs", "known")
     calls = []
@@ -158,7 +162,7 @@ RAGGED: dict[str, list[dict[str, Any]]] = {
     "rms_norm": rows_of(HALVES, ROWS, turned=("weighted",)),
     "fused_add_rms_norm": rows_of(ALL, ROWS, turned=("weighted",)),
     "layer_norm": rows_of(ALL, ROWS, turned=("weighted", "biased")),
-    "softmax": along(ALONG),
+    "softmax": along(ALONG + CLUSTERS),
     "cumsum": along(ALONG),
     "silu_and_mul": spread(ALL, [{"rows": r, "length": n} for r, n in ROWS[:12]]),
     "rope": rotations(),
@@ -196,7 +200,7 @@ def masked(given: list[Any]) -> None:
 
 
 INF, NAN = math.inf, math.nan
-SOFT = [(3, 100, 1), (5, 600, 1), (6, 4096, 1), (2, 128256, 1), (3, 20, 24), (3, 1000, 9)]
+SOFT = [(3, 100, 1), (5, 600, 1), (6, 4096, 1), (2, 128256, 1), (17, 70000, 1), (3, 20, 24), (3, 1000, 9)]
 SPECIAL: dict[str, list[tuple[dict[str, Any], Callable[[list[Any]], None]]]] = {
     "softmax": [
         ({"outer": o, "length": n, "inner": i, "dtype": FP32 if i < 9 else BF16}, change)
@@ -274,12 +278,13 @@ def shares(*choices: tuple[int, int, int]) -> Callable[[Any], Iterator[Any]]:
     return variants
 
 
-def columns(*choices: tuple[int, int, int]) -> Callable[[Any], Iterator[Any]]:
-    """Returns other builds of an identity: (lanes, depth, turns) of a column share."""
+def columns(*choices: tuple[int, ...]) -> Callable[[Any], Iterator[Any]]:
+    """Returns other builds of an identity: (lanes, depth, turns) of a column share, and perhaps its width."""
 
     def variants(identity: Any) -> Iterator[Any]:
-        for lanes, depth, turns in choices:
-            yield evolve(identity, share=evolve(identity.share, lanes=lanes, depth=depth, turns=turns))
+        for choice in choices:
+            changes = dict(zip(("lanes", "depth", "turns", "width"), choice, strict=False))
+            yield evolve(identity, share=evolve(identity.share, **changes))
 
     return variants
 
@@ -311,7 +316,35 @@ def norm_rows(rows: int, length: int, **more: Any) -> dict[str, Any]:
     return {"rows": rows, "length": length, "dtype": BF16, "weighted": True, "eps": 1e-5} | more
 
 
+def rotated(tokens: int, q_heads: int, k_heads: int, head_dim: int, **more: Any) -> dict[str, Any]:
+    """Returns a rotation of whole heads in bfloat16."""
+    heads = {"tokens": tokens, "q_heads": q_heads, "k_heads": k_heads, "head_dim": head_dim, "pairs": head_dim // 2}
+    kinds = {"dtype": BF16, "position_dtype": torch.int64, "angle_dtype": FP32}
+    return heads | kinds | {"known": 131072, "interleaved": False, "check_positions": True} | more
+
+
 SWEEPS: list[tuple[str, str, dict[str, Any], Callable[[Any], Iterator[Any]]]] = [
+    ("rms_norm", "rms_norm_block", norm_rows(8192, 4096), shares((128, 1, 4), (512, 1, 1))),
+    ("rms_norm", "rms_norm_block", norm_rows(4096, 7168), shares((448, 1, 2), (128, 1, 7))),
+    (
+        "layer_norm",
+        "layer_norm_block",
+        norm_rows(4096, 9216, biased=True),
+        shares((384, 1, 3), (576, 1, 2), (192, 1, 6)),
+    ),
+    ("fused_add_rms_norm", "fused_add_rms_norm_block", norm_rows(4096, 7168), shares((448, 1, 2), (896, 1, 1))),
+    (
+        "softmax",
+        "softmax_block",
+        {"outer": 65536, "length": 2048, "inner": 1, "dtype": BF16},
+        shares((64, 1, 4), (256, 1, 1)),
+    ),
+    (
+        "softmax",
+        "softmax_cluster",
+        {"outer": 256, "length": 151936, "inner": 1, "dtype": FP32},
+        shares((512, 1, 10), (608, 1, 8), (320, 1, 15), (256, 1, 19)),
+    ),
     (
         "softmax",
         "softmax_shared",
@@ -322,8 +355,10 @@ SWEEPS: list[tuple[str, str, dict[str, Any], Callable[[Any], Iterator[Any]]]] = 
         "softmax",
         "softmax_columns",
         {"outer": 4, "length": 19, "inner": 524288, "dtype": FP16},
-        columns((32, 2, 10), (16, 4, 5), (64, 4, 5), (32, 4, 5)),
+        columns((16, 4, 5), (64, 4, 5), (32, 4, 5, 4), (64, 4, 5, 4), (64, 2, 10, 4), (128, 1, 19, 4), (128, 1, 19, 2)),
     ),
+    ("rope", "rope_token", rotated(4096, 64, 8, 128), heads((18, 4), (24, 3))),
+    ("rope", "rope_token", rotated(4096, 128, 1, 64, interleaved=True), heads((43, 3), (65, 2))),
     (
         "batch_norm_train",
         "batch_norm_train_shared",

@@ -38,7 +38,9 @@ def test_a_block_keeps_a_row(size, itemsize, busy):
     if length > rows.NARROW_LIMIT and length % 2 and itemsize == 2:
         length -= 1
     share = rows.one_row(length, itemsize, busy)
-    assert 64 <= share.lanes <= 1024
+    assert 32 <= share.lanes <= 1024
+    assert share.lanes % 32 == 0
+    assert (share.lanes - 32) * share.turns * share.width < length
     assert share.lanes * share.turns * share.width >= length
     assert registers(share, itemsize) <= rows.REGISTERS
 

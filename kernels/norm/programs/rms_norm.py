@@ -17,32 +17,112 @@ from tileops.kernels.programs.lanes import combiner
 from tileops.kernels.rows import Share
 
 
-def finisher(form: NormForm, share: Share) -> Any:
-    """Returns a macro (kept, scale, weight, y, row, column): stores one access of y."""
-    width, dtype = share.width, form.dtype
+class Parts:
+    """Holds the types and the macros that both programs are put together from; a macro is for one access."""
 
-    @T.macro
-    def finish(kept: Any, scale: Any, weight: Any, y: Any, row: Any, column: Any) -> None:
-        part = T.alloc_local((width,), dtype)
-        wide = T.alloc_local((width,), "float32")
-        factor = T.alloc_local((width,), "float32")
-        for i in T.vectorized(width):
-            wide[i] = T.cast(kept[i], "float32")
-        for i in T.unroll(width):
-            wide[i] = wide[i] * scale[0]
-        if form.weighted:
+    def __init__(self, form: NormForm, share: Share, added: bool, bits: str) -> None:
+        self.form, self.width, self.added = form, share.width, added
+        self.count = T.dynamic("count", bits)
+
+    def matrix(self) -> Any:
+        """Returns the type of x, residual and y."""
+        return T.Tensor((self.count, self.form.length), self.form.dtype)
+
+    def vector(self) -> Any:
+        """Returns the type of the weight; where there is none, of what stands in its place."""
+        return T.Tensor((self.form.length,), self.form.dtype) if self.form.weighted else self.matrix()
+
+    def loader(self) -> Any:
+        """Returns a macro (source, into, t, row, column): reads into into[t]."""
+        width = self.width
+
+        @T.macro
+        def load(source: Any, into: Any, t: Any, row: Any, column: Any) -> None:
             for i in T.vectorized(width):
-                part[i] = weight[column + i]
+                into[t, i] = source[row, column + i]
+
+        return load
+
+    def measurer(self) -> Any:
+        """Returns a macro (kept, other, t, residual, row, column, valid, total): adds its squares to total[0].
+
+        With the addition, other[t] is added to kept[t] first, and the sum written where it came from.
+        """
+        width, dtype, added = self.width, self.form.dtype, self.added
+
+        @T.macro
+        def measure(
+            kept: Any, other: Any, t: Any, residual: Any, row: Any, column: Any, valid: Any, total: Any
+        ) -> None:
+            wide = T.alloc_local((width,), "float32")
+            wide_other = T.alloc_local((width,), "float32")
+            one = T.alloc_local((width,), dtype)
             for i in T.vectorized(width):
-                factor[i] = T.cast(part[i], "float32")
+                wide[i] = T.cast(kept[t, i], "float32")
+            if added:
+                for i in T.vectorized(width):
+                    wide_other[i] = T.cast(other[t, i], "float32")
+                for i in T.unroll(width):
+                    wide[i] = wide[i] + wide_other[i]
+                # A buffer of its own: TileLang 0.1.15 converts the old value of one that is converted, written and
+                # converted again.
+                for i in T.vectorized(width):
+                    one[i] = T.cast(wide[i], dtype)
+                if valid:
+                    for i in T.vectorized(width):
+                        residual[row, column + i] = one[i]
+                for i in T.vectorized(width):
+                    kept[t, i] = one[i]
+                for i in T.vectorized(width):
+                    wide[i] = T.cast(one[i], "float32")
             for i in T.unroll(width):
-                wide[i] = wide[i] * factor[i]
-        for i in T.vectorized(width):
-            part[i] = T.cast(wide[i], dtype)
-        for i in T.vectorized(width):
-            y[row, column + i] = part[i]
+                total[0] = total[0] + wide[i] * wide[i]
 
-    return finish
+        return measure
+
+    def finisher(self) -> Any:
+        """Returns a macro (kept, t, scale, weight, y, row, column): writes y."""
+        form, width, dtype = self.form, self.width, self.form.dtype
+
+        @T.macro
+        def finish(kept: Any, t: Any, scale: Any, weight: Any, y: Any, row: Any, column: Any) -> None:
+            part = T.alloc_local((width,), dtype)
+            wide = T.alloc_local((width,), "float32")
+            factor = T.alloc_local((width,), "float32")
+            for i in T.vectorized(width):
+                wide[i] = T.cast(kept[t, i], "float32")
+            for i in T.unroll(width):
+                wide[i] = wide[i] * scale[0]
+            if form.weighted:
+                for i in T.vectorized(width):
+                    part[i] = weight[column + i]
+                for i in T.vectorized(width):
+                    factor[i] = T.cast(part[i], "float32")
+                for i in T.unroll(width):
+                    wide[i] = wide[i] * factor[i]
+            for i in T.vectorized(width):
+                part[i] = T.cast(wide[i], dtype)
+            for i in T.vectorized(width):
+                y[row, column + i] = part[i]
+
+        return finish
+
+    def program(self, body: Any) -> Any:
+        """Returns the program (x, weight, y), or (x, residual, weight, y) with the addition, of a macro of four."""
+        matrix, vector = self.matrix, self.vector
+        if self.added:
+
+            @T.prim_func
+            def main(x: matrix(), residual: matrix(), weight: vector(), y: matrix()):
+                body(x, residual, weight, y)
+
+            return main
+
+        @T.prim_func
+        def main(x: matrix(), weight: vector(), y: matrix()):
+            body(x, x, weight, y)
+
+        return main
 
 
 def on_chip(form: NormForm, share: Share, added: bool) -> Any:
@@ -50,31 +130,22 @@ def on_chip(form: NormForm, share: Share, added: bool) -> Any:
 
     Without a weight, its place takes anything of x's shape.
     """
-    length, dtype, eps = form.length, form.dtype, form.eps
     lanes, rows, turns, width = share.lanes, share.rows, share.turns, share.width
-    accesses = length // width
+    accesses = form.length // width
     exact = accesses == lanes * turns
-    count = T.dynamic("count")
-
-    def matrix() -> Any:
-        return T.Tensor((count, length), dtype)
-
-    def vector() -> Any:
-        return T.Tensor((length,), dtype) if form.weighted else matrix()
-
-    combine, finish = combiner(lanes, share.rows), finisher(form, share)
+    parts = Parts(form, share, added, "int32")
+    load, measure, finish = parts.loader(), parts.measurer(), parts.finisher()
+    combine = combiner(lanes, rows)
+    count = parts.count
 
     @T.macro
     def body(x: Any, residual: Any, weight: Any, y: Any) -> None:
         with T.Kernel(T.ceildiv(count, rows), threads=(lanes, rows)) as block:
             lane = T.get_thread_binding(0)
             place = T.get_thread_binding(1)
-            kept = T.alloc_local((turns, width), dtype)
-            other = T.alloc_local((turns, width), dtype)
-            wide = T.alloc_local((width,), "float32")
-            wide_other = T.alloc_local((width,), "float32")
+            kept = T.alloc_local((turns, width), form.dtype)
+            other = T.alloc_local((turns, width), form.dtype)
             total = T.alloc_local((1,), "float32")
-            one = T.alloc_local((width,), dtype)
             # Places past the last row repeat it and store nothing.
             row = T.min(block * rows + place, count - 1)
             valid = block * rows + place < count
@@ -82,86 +153,42 @@ def on_chip(form: NormForm, share: Share, added: bool) -> Any:
             for t in T.unroll(turns):
                 access = t * lanes + lane
                 if exact or access < accesses:
-                    for i in T.vectorized(width):
-                        kept[t, i] = x[row, access * width + i]
+                    load(x, kept, t, row, access * width)
                     if added:
-                        for i in T.vectorized(width):
-                            other[t, i] = residual[row, access * width + i]
+                        load(residual, other, t, row, access * width)
             for t in T.unroll(turns):
                 access = t * lanes + lane
                 if exact or access < accesses:
-                    for i in T.vectorized(width):
-                        wide[i] = T.cast(kept[t, i], "float32")
-                    if added:
-                        for i in T.vectorized(width):
-                            wide_other[i] = T.cast(other[t, i], "float32")
-                        for i in T.unroll(width):
-                            wide[i] = wide[i] + wide_other[i]
-                        # A buffer of its own: TileLang 0.1.15 converts the old value of one that is converted,
-                        # written and converted again.
-                        for i in T.vectorized(width):
-                            one[i] = T.cast(wide[i], dtype)
-                        if valid:
-                            for i in T.vectorized(width):
-                                residual[row, access * width + i] = one[i]
-                        for i in T.vectorized(width):
-                            kept[t, i] = one[i]
-                        for i in T.vectorized(width):
-                            wide[i] = T.cast(one[i], "float32")
-                    for i in T.unroll(width):
-                        total[0] = total[0] + wide[i] * wide[i]
+                    measure(kept, other, t, residual, row, access * width, valid, total)
             combine(total, lane, place)
-            total[0] = T.rsqrt(total[0] / length + eps)
+            total[0] = T.rsqrt(total[0] / form.length + form.eps)
             if valid:
                 for t in T.unroll(turns):
                     access = t * lanes + lane
                     if exact or access < accesses:
-                        for i in T.vectorized(width):
-                            one[i] = kept[t, i]
-                        finish(one, total, weight, y, row, access * width)
+                        finish(kept, t, total, weight, y, row, access * width)
 
-    if added:
-
-        @T.prim_func
-        def main(x: matrix(), residual: matrix(), weight: vector(), y: matrix()):
-            body(x, residual, weight, y)
-
-        return main
-
-    @T.prim_func
-    def main(x: matrix(), weight: vector(), y: matrix()):
-        body(x, x, weight, y)
-
-    return main
+    return parts.program(body)
 
 
 def streaming(form: NormForm, share: Share, added: bool, blocks: int) -> Any:
     """Builds the same program for rows of any length and number: ``blocks`` blocks at most, each a row at a time."""
-    length, dtype, eps = form.length, form.dtype, form.eps
     lanes, turns, width = share.lanes, share.turns, share.width
-    accesses = length // width
+    accesses = form.length // width
     steps = -(-accesses // (lanes * turns))
     exact = accesses == steps * lanes * turns
-    count = T.dynamic("count", "int64")
-
-    def matrix() -> Any:
-        return T.Tensor((count, length), dtype)
-
-    def vector() -> Any:
-        return T.Tensor((length,), dtype) if form.weighted else matrix()
-
-    combine, finish = combiner(lanes, share.rows), finisher(form, share)
+    parts = Parts(form, share, added, "int64")
+    load, measure, finish = parts.loader(), parts.measurer(), parts.finisher()
+    combine = combiner(lanes)
+    count = parts.count
 
     @T.macro
     def body(x: Any, residual: Any, weight: Any, y: Any) -> None:
         with T.Kernel(T.min(count, blocks), threads=(lanes, 1)) as block:
             lane = T.get_thread_binding(0)
-            kept = T.alloc_local((turns, width), dtype)
-            other = T.alloc_local((turns, width), dtype)
-            wide = T.alloc_local((width,), "float32")
-            wide_other = T.alloc_local((width,), "float32")
+            kept = T.alloc_local((turns, width), form.dtype)
+            other = T.alloc_local((turns, width), form.dtype)
             total = T.alloc_local((1,), "float32")
-            one = T.alloc_local((width,), dtype)
             first = T.cast(block, "int64")
             for turn in T.serial((count - first + blocks - 1) // blocks):
                 row = first + turn * blocks
@@ -170,56 +197,25 @@ def streaming(form: NormForm, share: Share, added: bool, blocks: int) -> Any:
                     for t in T.unroll(turns):
                         access = (step * turns + t) * lanes + lane
                         if exact or access < accesses:
-                            for i in T.vectorized(width):
-                                kept[t, i] = x[row, access * width + i]
+                            load(x, kept, t, row, access * width)
                             if added:
-                                for i in T.vectorized(width):
-                                    other[t, i] = residual[row, access * width + i]
+                                load(residual, other, t, row, access * width)
                     for t in T.unroll(turns):
                         access = (step * turns + t) * lanes + lane
                         if exact or access < accesses:
-                            for i in T.vectorized(width):
-                                wide[i] = T.cast(kept[t, i], "float32")
-                            if added:
-                                for i in T.vectorized(width):
-                                    wide_other[i] = T.cast(other[t, i], "float32")
-                                for i in T.unroll(width):
-                                    wide[i] = wide[i] + wide_other[i]
-                                for i in T.vectorized(width):
-                                    one[i] = T.cast(wide[i], dtype)
-                                for i in T.vectorized(width):
-                                    residual[row, access * width + i] = one[i]
-                                for i in T.vectorized(width):
-                                    wide[i] = T.cast(one[i], "float32")
-                            for i in T.unroll(width):
-                                total[0] = total[0] + wide[i] * wide[i]
+                            measure(kept, other, t, residual, row, access * width, True, total)
                 combine(total, lane, 0)
-                total[0] = T.rsqrt(total[0] / length + eps)
+                total[0] = T.rsqrt(total[0] / form.length + form.eps)
                 for back in T.serial(T.int64(steps)):
                     step = steps - 1 - back
                     for t in T.unroll(turns):
                         access = (step * turns + t) * lanes + lane
                         if exact or access < accesses:
                             # A thread reads back just what it wrote.
-                            for i in T.vectorized(width):
-                                kept[t, i] = residual[row, access * width + i]
+                            load(residual, kept, t, row, access * width)
                     for t in T.unroll(turns):
                         access = (step * turns + t) * lanes + lane
                         if exact or access < accesses:
-                            for i in T.vectorized(width):
-                                one[i] = kept[t, i]
-                            finish(one, total, weight, y, row, access * width)
+                            finish(kept, t, total, weight, y, row, access * width)
 
-    if added:
-
-        @T.prim_func
-        def main(x: matrix(), residual: matrix(), weight: vector(), y: matrix()):
-            body(x, residual, weight, y)
-
-        return main
-
-    @T.prim_func
-    def main(x: matrix(), weight: vector(), y: matrix()):
-        body(x, x, weight, y)
-
-    return main
+    return parts.program(body)

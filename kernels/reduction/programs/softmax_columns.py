@@ -56,7 +56,9 @@ def on_chip(form: AlongForm, share: ColumnShare) -> Any:
             lane = T.get_thread_binding(0)
             level = T.get_thread_binding(1)
             kept = T.alloc_local((turns, width), dtype)
+            powers = T.alloc_local((turns, width), "float32")
             wide = T.alloc_local((width,), "float32")
+            out = T.alloc_local((width,), dtype)
             top = T.alloc_local((width,), "float32")
             total = T.alloc_local((width,), "float32")
             # Lanes past the last access repeat it and store nothing.
@@ -75,28 +77,26 @@ def on_chip(form: AlongForm, share: ColumnShare) -> Any:
                     for i in T.vectorized(width):
                         wide[i] = T.cast(kept[t, i], "float32")
                     for i in T.unroll(width):
+                        powers[t, i] = wide[i]
                         top[i] = T.max(top[i], wide[i])
             greatest_of(top, lane, level)
             for t in T.unroll(turns):
                 if t * depth + level < length:
-                    for i in T.vectorized(width):
-                        wide[i] = T.cast(kept[t, i], "float32")
                     for i in T.unroll(width):
-                        total[i] = total[i] + T.exp2((wide[i] - top[i]) * LOG2E)
+                        powers[t, i] = T.exp2((powers[t, i] - top[i]) * LOG2E)
+                        total[i] = total[i] + powers[t, i]
             sum_of(total, lane, level)
             for i in T.unroll(width):
                 total[i] = 1.0 / total[i]
             if block * lanes + lane < outer * piece:
                 for t in T.unroll(turns):
                     if t * depth + level < length:
-                        for i in T.vectorized(width):
-                            wide[i] = T.cast(kept[t, i], "float32")
                         for i in T.unroll(width):
-                            wide[i] = T.exp2((wide[i] - top[i]) * LOG2E) * total[i]
+                            wide[i] = powers[t, i] * total[i]
                         for i in T.vectorized(width):
-                            kept[t, i] = T.cast(wide[i], dtype)
+                            out[i] = T.cast(wide[i], dtype)
                         for i in T.vectorized(width):
-                            y[slab, t * depth + level, column + i] = kept[t, i]
+                            y[slab, t * depth + level, column + i] = out[i]
 
     return main
 

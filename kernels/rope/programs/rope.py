@@ -1,7 +1,8 @@
 """Rotary position embedding of q and k in one pass: a thread keeps its cosines and sines and rotates several heads.
 
-A block works on one token: lane l of head lane h has the pairs l * width to (l + 1) * width of heads h, h + depth, ...
-Elements behind the pairs are copied. 2 * itemsize bytes an element of q and k, six operations a pair.
+A block works on one token, on the heads of q and then of k: lane l of head lane h has unit l of heads h, h + depth, ...
+Its accesses are in flight before the angles are asked for, which takes two more trips to memory: position and angles.
+2 * itemsize bytes an element of q and k, six operations a pair.
 """
 
 # mypy: ignore-errors
@@ -12,6 +13,7 @@ from typing import Any
 import tilelang.language as T  # noqa: N812  # the name that TileLang programs use
 
 from tileops.kernels.rope.form import RoPEForm
+from tileops.kernels.rows import ACCESS
 
 
 def program(form: RoPEForm, blocks: int | None) -> Any:
@@ -21,100 +23,74 @@ def program(form: RoPEForm, blocks: int | None) -> Any:
     indices; None: a block a token.
     """
     dtype, angle_dtype, pairs, head_dim = form.dtype, form.angle_dtype, form.pairs, form.head_dim
-    width, lanes, depth, turns = form.width, form.lanes, form.depth, form.turns
+    width, lanes, depth, turns, accesses = form.width, form.lanes, form.depth, form.turns, form.accesses
+    q_heads, heads = form.q_heads, form.q_heads + form.k_heads
     bits = "int64" if blocks else "int32"
     tokens, known = T.dynamic("tokens", bits), T.dynamic("known", "int64")
-    vectors = pairs // width
-    passes = -(-vectors // lanes)
-    rest = head_dim - 2 * pairs
-    rest_width = form.rest_width
-    rest_passes = -(-rest // (rest_width * lanes)) if rest else 0
-    # An access has at most 16 bytes: angles in float32 take two for what the heads have in one.
-    angle_width = min(width, 4) if angle_dtype == "float32" else width
+    unit_pairs, units = form.unit_pairs, form.units
+    rotated = pairs // unit_pairs
+    copies = rotated < units
+    steps = -(-heads // (depth * turns))
+    angle_width = min(unit_pairs, ACCESS // (4 if angle_dtype == "float32" else 2))
+
+    def start(unit: Any, a: Any) -> Any:
+        """Returns the column at which access ``a`` of a unit starts."""
+        if form.interleaved:
+            return (accesses * unit + a) * width
+        if not copies:
+            return (unit + a * rotated) * width
+        return T.if_then_else(unit < rotated, unit + a * rotated, 2 * unit + a) * width
+
+    @T.macro
+    def load(q: Any, k: Any, kept: Any, step: Any, token: Any, level: Any, unit: Any) -> None:
+        for t in T.unroll(turns, explicit=True):
+            for a in T.unroll(accesses, explicit=True):
+                head = (step * turns + t) * depth + level
+                if start(unit, a) < head_dim:
+                    if head < q_heads:
+                        for i in T.vectorized(width):
+                            kept[t, a, i] = q[token, head, start(unit, a) + i]
+                    elif head < heads:
+                        for i in T.vectorized(width):
+                            kept[t, a, i] = k[token, head - q_heads, start(unit, a) + i]
+
+    @T.macro
+    def store(q_out: Any, k_out: Any, out: Any, head: Any, token: Any, unit: Any) -> None:
+        for a in T.unroll(accesses, explicit=True):
+            if start(unit, a) < head_dim:
+                if head < q_heads:
+                    for i in T.vectorized(width):
+                        q_out[token, head, start(unit, a) + i] = out[a, i]
+                elif head < heads:
+                    for i in T.vectorized(width):
+                        k_out[token, head - q_heads, start(unit, a) + i] = out[a, i]
 
     @T.macro
     def angles(cos_sin: Any, position: Any, first: Any, into: Any) -> None:
         part = T.alloc_local((angle_width,), angle_dtype)
-        for chunk in T.unroll(width // angle_width):
+        for chunk in T.unroll(unit_pairs // angle_width):
             for i in T.vectorized(angle_width):
                 part[i] = cos_sin[position, first + chunk * angle_width + i]
             for i in T.vectorized(angle_width):
                 into[chunk * angle_width + i] = T.cast(part[i], "float32")
 
     @T.macro
-    def rotate(
-        x: Any, out: Any, heads: int, token: Any, lane: Any, level: Any, cos: Any, sin: Any, vector: Any
-    ) -> None:
-        low = T.alloc_local((turns, width), dtype)
-        high = T.alloc_local((turns, width), dtype)
-        a = T.alloc_local((width,), "float32")
-        b = T.alloc_local((width,), "float32")
-        c = T.alloc_local((2 * width,), "float32")
-        for step in T.serial(-(-heads // (depth * turns))):
-            for t in T.unroll(turns):
-                head = (step * turns + t) * depth + level
-                if head < heads:
-                    if form.interleaved:
-                        for i in T.vectorized(width):
-                            low[t, i] = x[token, head, 2 * vector * width + i]
-                        for i in T.vectorized(width):
-                            high[t, i] = x[token, head, (2 * vector + 1) * width + i]
-                    else:
-                        for i in T.vectorized(width):
-                            low[t, i] = x[token, head, vector * width + i]
-                        for i in T.vectorized(width):
-                            high[t, i] = x[token, head, pairs + vector * width + i]
-            for t in T.unroll(turns):
-                head = (step * turns + t) * depth + level
-                if head < heads:
-                    for i in T.vectorized(width):
-                        a[i] = T.cast(low[t, i], "float32")
-                    for i in T.vectorized(width):
-                        b[i] = T.cast(high[t, i], "float32")
-                    if form.interleaved:
-                        for i in T.unroll(width):
-                            c[i] = a[i]
-                            c[width + i] = b[i]
-                        for i in T.unroll(width):
-                            a[i] = c[2 * i]
-                            b[i] = c[2 * i + 1]
-                        for i in T.unroll(width):
-                            c[2 * i] = a[i] * cos[i] - b[i] * sin[i]
-                            c[2 * i + 1] = b[i] * cos[i] + a[i] * sin[i]
-                    else:
-                        for i in T.unroll(width):
-                            c[i] = a[i] * cos[i] - b[i] * sin[i]
-                            c[width + i] = b[i] * cos[i] + a[i] * sin[i]
-                    for i in T.vectorized(width):
-                        low[t, i] = T.cast(c[i], dtype)
-                    for i in T.vectorized(width):
-                        high[t, i] = T.cast(c[width + i], dtype)
-                    if form.interleaved:
-                        for i in T.vectorized(width):
-                            out[token, head, 2 * vector * width + i] = low[t, i]
-                        for i in T.vectorized(width):
-                            out[token, head, (2 * vector + 1) * width + i] = high[t, i]
-                    else:
-                        for i in T.vectorized(width):
-                            out[token, head, vector * width + i] = low[t, i]
-                        for i in T.vectorized(width):
-                            out[token, head, pairs + vector * width + i] = high[t, i]
-
-    @T.macro
-    def copy_rest(x: Any, out: Any, heads: int, token: Any, lane: Any, level: Any, inside: Any) -> None:
-        kept = T.alloc_local((rest_width,), dtype)
-        for step in T.serial(-(-heads // depth)):
-            head = step * depth + level
-            for p in T.unroll(rest_passes):
-                column = (p * lanes + lane) * rest_width
-                if head < heads and column < rest:
-                    for i in T.vectorized(rest_width):
-                        kept[i] = x[token, head, 2 * pairs + column + i]
-                    if not inside:
-                        for i in T.unroll(rest_width):
-                            kept[i] = T.cast(T.float32(float("nan")), dtype)
-                    for i in T.vectorized(rest_width):
-                        out[token, head, 2 * pairs + column + i] = kept[i]
+    def rotate(kept: Any, t: Any, cos: Any, sin: Any, out: Any) -> None:
+        wide = T.alloc_local((accesses, width), "float32")
+        turned = T.alloc_local((accesses, width), "float32")
+        for a in T.unroll(accesses, explicit=True):
+            for i in T.vectorized(width):
+                wide[a, i] = T.cast(kept[t, a, i], "float32")
+        for i in T.unroll(unit_pairs, explicit=True):
+            if accesses == 1:
+                turned[0, 2 * i] = wide[0, 2 * i] * cos[i] - wide[0, 2 * i + 1] * sin[i]
+                turned[0, 2 * i + 1] = wide[0, 2 * i + 1] * cos[i] + wide[0, 2 * i] * sin[i]
+            else:
+                turned[0, i] = wide[0, i] * cos[i] - wide[1, i] * sin[i]
+                turned[1, i] = wide[1, i] * cos[i] + wide[0, i] * sin[i]
+        for a in T.unroll(accesses, explicit=True):
+            for i in T.vectorized(width):
+                out[a, i] = T.cast(turned[a, i], dtype)
 
     @T.macro
     def work(
@@ -129,31 +105,42 @@ def program(form: RoPEForm, blocks: int | None) -> Any:
         lane: Any,
         level: Any,
     ) -> None:
-        cos = T.alloc_local((width,), "float32")
-        sin = T.alloc_local((width,), "float32")
+        kept = T.alloc_local((turns, accesses, width), dtype)
+        out = T.alloc_local((accesses, width), dtype)
+        cos = T.alloc_local((unit_pairs,), "float32")
+        sin = T.alloc_local((unit_pairs,), "float32")
         # In a buffer: TileLang 0.1.15 loses a converted value that has a name where indices have 64 bits.
         position = T.alloc_local((1,), "int64")
         position[0] = T.cast(positions[token], "int64")
-        inside = position[0] >= 0 and position[0] < known
-        if form.checked and lane == 0 and level == 0 and not inside:
-            outside[0] = 1
-        for p in T.unroll(passes):
-            vector = p * lanes + lane
-            if vector < vectors:
-                for i in T.unroll(width):
-                    cos[i] = T.float32(float("nan"))
-                    sin[i] = T.float32(float("nan"))
-                if inside:
-                    angles(cos_sin, position[0], vector * width, cos)
-                    angles(cos_sin, position[0], pairs + vector * width, sin)
-                rotate(q, q_out, form.q_heads, token, lane, level, cos, sin, vector)
-                rotate(k, k_out, form.k_heads, token, lane, level, cos, sin, vector)
-        if rest > 0:
-            copy_rest(q, q_out, form.q_heads, token, lane, level, inside)
-            copy_rest(k, k_out, form.k_heads, token, lane, level, inside)
+        for p in T.serial(-(-units // lanes)):
+            unit = p * lanes + lane
+            load(q, k, kept, 0, token, level, unit)
+            inside = position[0] >= 0 and position[0] < known
+            if form.checked and lane == 0 and level == 0 and not inside:
+                outside[0] = 1
+            for i in T.unroll(unit_pairs):
+                cos[i] = T.float32(float("nan"))
+                sin[i] = T.float32(float("nan"))
+            if inside and unit < rotated:
+                angles(cos_sin, position[0], unit * unit_pairs, cos)
+                angles(cos_sin, position[0], pairs + unit * unit_pairs, sin)
+            for step in T.serial(steps):
+                if step > 0:
+                    load(q, k, kept, step, token, level, unit)
+                for t in T.unroll(turns, explicit=True):
+                    if copies:
+                        if inside and unit >= rotated:
+                            for a in T.unroll(accesses, explicit=True):
+                                for i in T.vectorized(width):
+                                    out[a, i] = kept[t, a, i]
+                        else:
+                            rotate(kept, t, cos, sin, out)
+                    else:
+                        rotate(kept, t, cos, sin, out)
+                    store(q_out, k_out, out, (step * turns + t) * depth + level, token, unit)
 
-    def heads_of(heads: int) -> Any:
-        return T.Tensor((tokens, heads, head_dim), dtype)
+    def heads_of(count: int) -> Any:
+        return T.Tensor((tokens, count, head_dim), dtype)
 
     def table() -> Any:
         return T.Tensor((known, 2 * pairs), angle_dtype)

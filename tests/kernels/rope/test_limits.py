@@ -5,6 +5,7 @@ import torch
 
 from tests.kernels.tables import A100, H200, Asked
 from tileops.kernels.rope import ROPE_IMPLEMENTATIONS
+from tileops.kernels.rope.form import THREADS
 from tileops.kernels.rows import COUNT_LIMIT
 
 BASE = {
@@ -54,9 +55,28 @@ def test_identity_leaves_tokens_and_known_positions_open():
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "pairs", "width", "rest"), [(128, 64, 8, 8), (96, 36, 4, 8), (10, 5, 1, 2), (80, 24, 8, 8)]
+    ("head_dim", "pairs", "interleaved", "width", "accesses", "units"),
+    [
+        (128, 64, False, 8, 2, 8),
+        (96, 36, False, 4, 2, 12),
+        (96, 36, True, 8, 1, 12),
+        (80, 24, False, 8, 2, 5),
+        (10, 5, False, 1, 2, 5),
+        (10, 5, True, 2, 1, 5),
+        (9, 3, False, 1, 2, 5),
+        (9, 3, True, 1, 2, 5),
+    ],
 )
-def test_accesses_start_on_their_boundaries(head_dim, pairs, width, rest):
-    form = ROPE.identity("rope_token", head_dim=head_dim, pairs=pairs).form
-    assert (form.width, form.rest_width) == (width, rest)
-    assert form.lanes * form.depth <= 256
+def test_accesses_start_on_their_boundaries(head_dim, pairs, interleaved, width, accesses, units):
+    form = ROPE.identity("rope_token", head_dim=head_dim, pairs=pairs, interleaved=interleaved).form
+    assert (form.width, form.accesses, form.units) == (width, accesses, units)
+    assert pairs % form.unit_pairs == 0
+
+
+@pytest.mark.parametrize("heads", [1, 8, 39, 128, 1000])
+@pytest.mark.parametrize("head_dim", [2, 64, 128, 300, 4096])
+def test_threads_cover_heads(heads, head_dim):
+    form = ROPE.identity("rope_token", q_heads=heads, k_heads=1, head_dim=head_dim, pairs=1).form
+    assert form.lanes == min(32, form.units)
+    assert form.lanes * form.depth <= THREADS
+    assert form.depth * form.turns >= heads + 1 or form.lanes * (form.depth + 1) > THREADS
