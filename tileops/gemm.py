@@ -9,6 +9,7 @@ from tileops.kernels.gemm.gemv import GemvKernel
 from tileops.kernels.gemm.interface import GemmInterface
 from tileops.kernels.gemm.mma import GemmMmaKernel
 from tileops.kernels.gemm.padded import GemmPaddedKernel
+from tileops.kernels.gemm.persistent import GemmPersistentKernel
 from tileops.kernels.gemm.splitk import GemmSplitkKernel
 from tileops.kernels.gemm.swapped import GemmSwappedKernel
 from tileops.kernels.gemm.wgmma import GemmWgmmaKernel
@@ -26,6 +27,7 @@ class GemmFwdOp(Op):
     """
 
     kernel_types: ClassVar[Mapping[str, type[KernelInterface]]] = {
+        "gemm_persistent": GemmPersistentKernel,
         "gemm_wgmma": GemmWgmmaKernel,
         "gemm_mma": GemmMmaKernel,
         "gemv": GemvKernel,

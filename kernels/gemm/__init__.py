@@ -5,12 +5,14 @@ from tileops.kernels.gemm.gemv import GemvKernel
 from tileops.kernels.gemm.interface import GemmInterface
 from tileops.kernels.gemm.mma import GemmMmaKernel
 from tileops.kernels.gemm.padded import GemmPaddedKernel
+from tileops.kernels.gemm.persistent import GemmPersistentKernel
 from tileops.kernels.gemm.splitk import GemmSplitkKernel
 from tileops.kernels.gemm.swapped import GemmSwappedKernel
 from tileops.kernels.gemm.wgmma import GemmWgmmaKernel
 
 GEMM_IMPLEMENTATIONS: dict[str, type[GemmInterface]] = {
     "gemm_mma": GemmMmaKernel,
+    "gemm_persistent": GemmPersistentKernel,
     "gemm_padded": GemmPaddedKernel,
     "gemm_splitk": GemmSplitkKernel,
     "gemm_swapped": GemmSwappedKernel,
@@ -25,6 +27,7 @@ __all__ = [
     "GemmInterface",
     "GemmMmaKernel",
     "GemmPaddedKernel",
+    "GemmPersistentKernel",
     "GemmSplitkKernel",
     "GemmSwappedKernel",
     "GemmWgmmaKernel",

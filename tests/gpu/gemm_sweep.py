@@ -22,9 +22,10 @@ from pathlib import Path
 import torch
 from timing import copies, gpu_us, manifest_rows, relative_error
 
-from tileops.kernels.gemm import gemv, mma, splitk, wgmma
+from tileops.kernels.gemm import gemv, mma, persistent, splitk, wgmma
 from tileops.kernels.gemm.form import Form
 from tileops.kernels.gemm.tiles import Sharing, Tile, splitk_parts
+from tileops.kernels.gemm.walks import BLOCK_BYTES, Walk
 
 ARCH = 90
 
@@ -38,6 +39,16 @@ WGMMA = [
     Tile(64, 128, 128, 4, 128),
     Tile(64, 96, 128, 5, 128),
     Tile(64, 64, 128, 6, 128),
+]
+WALKS = [
+    Walk(Tile(128, cols, 64, stages, 256, "FullRow"), turns, chunk, buffers, 8 if pair else 16, pair)
+    for cols, stages, turns, chunk, buffers in (
+        (256, 4, False, 64, 2),
+        (192, 4, True, 64, 1),
+        (176, 4, True, 88, 1),
+        (128, 6, False, 64, 1),
+    )
+    for pair in (False, True)
 ]
 MMA = {
     16: [
@@ -89,6 +100,9 @@ def candidates(row: dict) -> list[tuple[str, object]]:
     aligned = all(pitch % 8 == 0 for pitch in pitches)
     if m >= 64 and aligned:
         found += [("gemm_wgmma", wgmma.WgmmaBuild(open_form, tile, ARCH)) for tile in WGMMA if tile.rows < 2 * m]
+        blocks = torch.cuda.get_device_properties().multi_processor_count
+        walks = [walk for walk in WALKS if m >= walk.tile.rows and walk.shared_bytes(n) <= BLOCK_BYTES]
+        found += [("gemm_persistent", persistent.PersistentBuild(open_form, walk, blocks, ARCH)) for walk in walks]
     if m <= 128 or m == 1024:
         tiles = next(tiles for most, tiles in MMA.items() if m <= most)
         found += [("gemm_mma", mma.MmaBuild(open_form, tile, ARCH, False)) for tile in tiles]
@@ -106,6 +120,7 @@ def candidates(row: dict) -> list[tuple[str, object]]:
 
 CLASSES = {
     "gemv": gemv.GemvKernel,
+    "gemm_persistent": persistent.GemmPersistentKernel,
     "gemm_wgmma": wgmma.GemmWgmmaKernel,
     "gemm_mma": mma.GemmMmaKernel,
     "gemm_splitk": splitk.GemmSplitkKernel,

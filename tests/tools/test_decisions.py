@@ -27,7 +27,7 @@ def test_the_stored_decisions_are_those_of_the_tables() -> None:
     op = known("GemmFwdOp")
     assert list(decisions.differences(op, kept)) == []
     assert len(kept["GemmFwdOp"]) == len(op.entry.cases())
-    assert "90 gemm_wgmma" in kept["GemmFwdOp"]["square-4k/bfloat16"]
+    assert "90 gemm_persistent" in kept["GemmFwdOp"]["square-4k/bfloat16"]
 
 
 def test_a_decision_that_moves_is_an_error_of_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_a_decision_that_moves_is_an_error_of_the_check(monkeypatch: pytest.Monk
     found = [one for one in audit.audit(["GemmFwdOp"]).errors if one.kind == "decision"]
     told = {str((one.call or {})["workload"]): one.message for one in found}
     assert set(told) == {"square-4k/bfloat16", "square-2k/bfloat16", "of-old/bfloat16"}
-    assert "90 gemm_wgmma" in told["square-4k/bfloat16"]
+    assert "90 gemm_persistent" in told["square-4k/bfloat16"]
     assert "is decided gone" in told["of-old/bfloat16"]
 
 

@@ -73,7 +73,7 @@ def test_a_revision_is_read_as_it_was_committed(before: dict[str, Any]) -> None:
     gemm = before["GemmFwdOp"]["gemm"]
     table = known("GemmFwdOp").interfaces["gemm"].table
     assert gemm["declarations"] == {key: each.content() for key, each in table.declarations.items()}
-    assert gemm["rows"]["square-4k/bfloat16"]["90"] == ["gemm_wgmma"]
+    assert gemm["rows"]["square-4k/bfloat16"]["90"] == ["gemm_persistent"]
     assert changes(before, ["GemmFwdOp"]) == []
 
 

@@ -75,6 +75,8 @@ def test_the_text_has_a_line_for_each_part(capsys: pytest.CaptureFixture[str]) -
         "gemm_mma",
         "gemm_padded",
         "m=1:",
+        "gemm_persistent",
+        "32",
         "gemm_splitk",
         "gemm_swapped",
         "gemm_wgmma",
@@ -92,7 +94,7 @@ def test_params_have_the_defaults_of_the_manifest(capsys: pytest.CaptureFixture[
 
 def test_the_arch_decides(capsys: pytest.CaptureFixture[str]) -> None:
     large = ("GemmFwdOp", "m=4096", "n=4096", "k=4096", "dtype=float16")
-    assert plain(capsys, *large, "--arch", "90")["winner"] == "gemm_wgmma"
+    assert plain(capsys, *large, "--arch", "90")["winner"] == "gemm_persistent"
     ampere = plain(capsys, *large, "--arch", "80")
     assert ampere["winner"] == "gemm_mma"
     wgmma = next(one for one in ampere["implementations"] if one["key"] == "gemm_wgmma")

@@ -78,7 +78,7 @@ def test_gemm_on_known_and_invented_archs() -> None:
     for arch in (70, 75, 79, 80, 86, 89, 90, 91, 100, 121, 999):
         found[arch] = known("GemmFwdOp").interface(None).table.explain(call.replace(stated=facts_of(arch))).winner
     older, newer = dict.fromkeys((70, 75, 79)), dict.fromkeys((80, 86, 89, 91, 100, 121, 999), "gemm_mma")
-    assert found == {**older, **newer, 90: "gemm_wgmma"}
+    assert found == {**older, **newer, 90: "gemm_persistent"}
 
 
 @pytest.mark.parametrize("op", OPS)

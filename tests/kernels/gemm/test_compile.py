@@ -45,6 +45,10 @@ CASES = [
     ("gemm_padded", H200, 333, 777, 1029, False, True, BF16),
     ("gemm_padded", H200, 333, 777, 1032, True, False, FP16),
     ("gemm_padded", H200, 100, 1000, 1029, False, True, FP16),
+    ("gemm_persistent", H200, 1024, 50257, 768, False, True, BF16),
+    ("gemm_persistent", H200, 4096, 4096, 4096, True, False, FP16),
+    ("gemm_persistent", H200, 4096, 14336, 4096, False, False, BF16),
+    ("gemm_persistent", H200, 4096, 2112, 7168, True, True, FP16),
     ("gemm_wgmma", H200, 256, 21843, 1024, False, True, BF16),
     ("gemm_wgmma", H200, 1000, 1024, 1024, True, False, FP16),
     ("gemv", A100, 1, 2112, 7168, False, True, BF16),
@@ -59,7 +63,8 @@ def test_program_compiles(key, facts, m, n, k, trans_a, trans_b, dtype):
     identity, _ = cls.entry_for(call)
     kernel = cls.compile(identity)
     source = kernel.get_kernel_source()
-    copy_engine = key in ("gemm_wgmma", "gemm_swapped", "gemm_padded") or getattr(identity, "tma", False)
+    hopper = ("gemm_padded", "gemm_persistent", "gemm_swapped", "gemm_wgmma")
+    copy_engine = key in hopper or getattr(identity, "tma", False)
     assert ("wgmma_ss<" in source) == copy_engine
     assert ("tma_load(" in source) == copy_engine
     assert ("mma_sync<" in source) == (key in ("gemm_mma", "gemm_splitk") and not copy_engine)

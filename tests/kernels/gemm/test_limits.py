@@ -11,9 +11,11 @@ from tileops.kernels.gemm.cuts import ACCESS, CLUSTERS, RING_BYTES, swapped_cut
 from tileops.kernels.gemm.limits import INDEX_LIMIT
 from tileops.kernels.gemm.mma import GemmMmaKernel
 from tileops.kernels.gemm.padded import GemmPaddedKernel
+from tileops.kernels.gemm.persistent import GemmPersistentKernel
 from tileops.kernels.gemm.splitk import GemmSplitkKernel
 from tileops.kernels.gemm.swapped import GemmSwappedKernel
 from tileops.kernels.gemm.tiles import MMA, MMA_LARGE, MMA_WIDE, SPLITK, SPLITK_TMA, WGMMA, splitk_parts
+from tileops.kernels.gemm.walks import BLOCK_BYTES, WALKS, walk_of
 from tileops.kernels.gemm.wgmma import GemmWgmmaKernel
 from tileops.rules.device import DeviceFacts
 from tileops.rules.interface import argument_findings
@@ -49,6 +51,15 @@ BOUNDARIES = [
     ("gemm_wgmma", {"n": 1023}, {"n": 1023, "trans_b": False}, "a row of b as stored has 2046 bytes"),
     ("gemm_wgmma", {"n": 65535 * 64}, {"n": 65535 * 64 + 1}, "makes 65536 columns of 64: a grid has at most 65535"),
     ("gemm_wgmma", {"m": INDEX_LIMIT}, {"m": INDEX_LIMIT + 1}, "32 bits"),
+    ("gemm_persistent", {"m": 129, "n": 66 * 128}, {"m": 128, "n": 132 * 128}, "m=128: one row of tiles"),
+    (
+        "gemm_persistent",
+        {"m": 256, "n": 66 * 128},
+        {"m": 256, "n": 65 * 128},
+        "130 tiles of 128 x 128 leave some of 132 SMs idle",
+    ),
+    ("gemm_persistent", {"m": 4096, "k": 1032}, {"m": 4096, "k": 1031}, "a row of a as stored has 2062 bytes"),
+    ("gemm_persistent", {"m": INDEX_LIMIT}, {"m": INDEX_LIMIT + 1}, "32 bits"),
     ("gemm_swapped", {"m": 128}, {"m": 129}, "m=129: one tile takes all rows, at most 128"),
     ("gemm_swapped", {"k": 1032}, {"k": 1031}, "a row of a as stored has 2062 bytes"),
     ("gemm_swapped", {"n": 1023}, {"n": 1023, "trans_b": False}, "a row of b as stored has 2046 bytes"),
@@ -85,8 +96,8 @@ def test_the_general_one_serves_every_call():
         (H200, (16, 4096, 7168), "gemm_swapped"),
         (H200, (256, 256, 65536), "gemm_splitk"),
         (H200, (333, 777, 1029), "gemm_padded"),
-        (H200, (4096, 4096, 7168), "gemm_wgmma"),
-        (H200, (256, 21843, 1024), "gemm_wgmma"),
+        (H200, (4096, 4096, 7168), "gemm_persistent"),
+        (H200, (256, 21843, 1024), "gemm_persistent"),
         (H200, (32, 24576, 4096), "gemm_swapped"),
         (H200, (31, 777, 1029), "gemm_splitk"),
         (A100, (4096, 4096, 7168), "gemm_mma"),
@@ -123,6 +134,8 @@ def test_identity_leaves_m_open():
         first, second = (cls.entry_for(call_of(m=m))[0] for m in (100, 101))
         assert first == second
         assert first != cls.entry_for(call_of(m=100, n=1032))[0]
+    first, second = (GemmPersistentKernel.entry_for(call_of(m=m, n=4096))[0] for m in (4000, 4001))
+    assert first == second
     # A row pitch that the threads' copies are built for is part of the identity.
     first, second = (GemmMmaKernel.entry_for(call_of(m=m, trans_a=True))[0] for m in (100, 101))
     assert first != second
@@ -139,6 +152,24 @@ def test_tiles_fit_in_shared_memory():
         assert tile.shared_bytes() <= SMALLEST_BLOCK
     for tile in [*(priced.tile for priced in WGMMA), *SPLITK_TMA.values()]:
         assert tile.shared_bytes() <= H200.smem_budget
+
+
+def test_every_walk_fits_where_it_is_chosen():
+    for priced in WALKS:
+        assert priced.walk.shared_bytes(4096) <= BLOCK_BYTES < H200.smem_budget
+        assert priced.walk.tile.cols % priced.walk.chunk == 0
+    for m, n, k in ((4096, 4096, 4096), (1024, 50257, 768), (4096, 2112, 7168), (256, 65535, 8)):
+        for trans_b in (False, True):
+            walk = walk_of(m, n, k, trans_b, 132)
+            assert walk.shared_bytes(n) <= BLOCK_BYTES
+            assert trans_b or walk.tile.cols % 64 == 0
+
+
+def test_a_walk_takes_fewest_columns_a_block():
+    # Rounds of tiles over 132 blocks times the columns of one: 4 x 256, 3 x 176, 4 x 192 and 73 x 192.
+    shapes = {(4096, 4096): 256, (4096, 2112): 176, (2048, 6144): 192, (8192, 28672): 192}
+    for (m, n), cols in shapes.items():
+        assert walk_of(m, n, 4096, True, 132).tile.cols == cols
 
 
 def test_every_part_of_a_split_has_work():

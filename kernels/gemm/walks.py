@@ -1,0 +1,93 @@
+"""Holds how gemm_persistent walks the tiles of a product, and the table that chooses. No device code."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from tileops.kernels.gemm.tiles import Tile
+
+BLOCK_BYTES = 231424
+"""Shared memory in bytes that a block may use for tiles on arch 90, 1 KiB for barriers aside."""
+
+SLAB = 64
+"""Rows of one wgmma instruction; where threads store d, they are staged together."""
+
+ACCESS = 8
+"""Elements of 16 bytes: of an access, and of what d's row pitch has to be a multiple of for bulk stores."""
+
+
+@frozen
+class Walk:
+    """Describes how the blocks of gemm_persistent walk the tiles."""
+
+    tile: Tile
+    turns: bool
+    """Whether the two multiplying warpgroups take turns with whole tiles, or halve the rows of each."""
+    chunk: int
+    """Columns that leave a tile together, through shared memory."""
+    buffers: int
+    """Chunks of a warpgroup that may be on their way."""
+    band: int
+    """Rows of tiles, of pairs of them where blocks are paired, that are walked before moving on along n."""
+    pair: bool = False
+    """Whether two blocks, one tile above the other, load b's slices once for both."""
+
+    @property
+    def share(self) -> int:
+        """Returns the rows of a tile that one warpgroup multiplies."""
+        return self.tile.rows if self.turns else self.tile.rows // 2
+
+    @property
+    def together(self) -> int:
+        """Returns the blocks that share what they load."""
+        return 2 if self.pair else 1
+
+    def shared_bytes(self, n: int) -> int:
+        """Returns the shared memory of a block in bytes: the ring, and what each warpgroup stages for d."""
+        staged = self.share * self.chunk * self.buffers if n % ACCESS == 0 else SLAB * (self.tile.cols + ACCESS)
+        return self.tile.shared_bytes() + 2 * 2 * staged
+
+    def rounds(self, m: int, n: int, sm_count: int) -> int:
+        """Returns the tiles of the block that has most."""
+        pairs = -(-m // (self.tile.rows * self.together)) * -(-n // self.tile.cols)
+        return -(-pairs // max(sm_count // self.together, 1))
+
+    def __str__(self) -> str:
+        form = "by turns" if self.turns else "in halves"
+        pair = ", in pairs" if self.pair else ""
+        return f"{self.tile}, {form}{pair}, {self.buffers} chunks of {self.chunk}, bands of {self.band}"
+
+
+@frozen
+class PricedWalk:
+    """Pairs a walk with what one round of tiles, one an SM, costs."""
+
+    walk: Walk
+    slope: float
+    """Time in us for a thousand elements of k."""
+    step: float
+    """Time in us besides, of each tile."""
+    start: float
+    """Time in us once: filling the ring, storing the last tile."""
+
+    def cost(self, m: int, n: int, k: int, sm_count: int) -> float:
+        """Returns the predicted time of a product in us, its launch aside."""
+        return self.walk.rounds(m, n, sm_count) * (self.slope * k / 1000 + self.step) + self.start
+
+
+WALKS = (
+    PricedWalk(Walk(Tile(128, 256, 64, 4, 256, "FullRow"), False, 64, 2, 16), 10.3, 1.1, 1.5),
+    PricedWalk(Walk(Tile(128, 192, 64, 4, 256, "FullRow"), True, 64, 1, 16), 7.55, 0.5, 2.5),
+    PricedWalk(Walk(Tile(128, 176, 64, 4, 256, "FullRow"), True, 88, 1, 16), 6.95, 0.5, 2.5),
+)
+"""Walks of gemm_persistent; prices fitted to an H200's times at k from 512 to 25600, bfloat16."""
+
+
+def walk_of(m: int, n: int, k: int, trans_b: bool, sm_count: int) -> Walk:
+    """Returns the walk that fits and costs least; of equals the first. b stored [k, n] comes 64 columns at a time."""
+    fitting = [
+        priced
+        for priced in WALKS
+        if priced.walk.shared_bytes(n) <= BLOCK_BYTES and (trans_b or priced.walk.tile.cols % SLAB == 0)
+    ]
+    return min(fitting, key=lambda priced: priced.cost(m, n, k, sm_count)).walk
