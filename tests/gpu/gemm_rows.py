@@ -39,7 +39,8 @@ FORMS = [(False, True), (False, False), (True, False), (True, True)]
 RAGGED = [
     (1, 1, 1), (2, 3, 5), (1, 4097, 4099), (2, 1000, 1003), (2, 264, 4104), (1, 40, 16), (3, 17, 1030), (17, 33, 65),
     (33, 2112, 2055), (16, 520, 4100), (63, 127, 129), (64, 8, 16), (65, 136, 72), (100, 200, 1096), (127, 2100, 1032),
-    (129, 257, 520), (136, 264, 520), (1000, 8, 8), (1032, 777, 1000), (200, 1000, 264),
+    (129, 257, 520), (136, 264, 520), (1000, 8, 8), (1032, 777, 1000), (200, 1000, 264), (264, 17008, 72),
+    (264, 17003, 136), (2000, 2501, 520), (3000, 1030, 264),
 ]  # fmt: skip
 """Ones, primes, one off a tile and one off a 16-byte pitch, every implementation on both sides of its limits."""
 
@@ -208,10 +209,10 @@ class Run:
                 self._ragged("gemm_mma 64-bit", call, lambda kernel=kernel: kernel, worst, count)
         for key, (error, text) in sorted(worst.items()):
             print(f"ragged {key:16} {count[key]} checks, worst error over tolerance {error:.2f} at {text}")
-        for m in (65, 66, 100, 127, 128, 1000, 1001):
+        for m in (65, 66, 100, 127, 128, 1000, 1001, 4000):
             call = call_of(m, 512, 1096, torch.bfloat16, False, True)
             first = call.replace(m=96)
-            for key in ("gemm_wgmma", "gemm_mma"):
+            for key in ("gemm_persistent", "gemm_wgmma", "gemm_mma"):
                 identity, _ = GEMM_IMPLEMENTATIONS[key].entry_for(first)
                 self.judge(f"one kernel, any m: {key} m={m}", check(call, self._built(key, identity)), call.dtype)
 
@@ -236,7 +237,7 @@ class Run:
 
     def large(self) -> None:
         """Checks products whose a, b or d has more than 2**31 elements, and one dimension of more than 2**31."""
-        shapes = [(65544, 32776, 64), (70008, 16, 32768), (64, 70008, 32768), (2**31 + 8, 1, 1)]
+        shapes = [(65544, 32776, 64), (65544, 32777, 64), (70008, 16, 32768), (64, 70008, 32768), (2**31 + 8, 1, 1)]
         for shape in shapes:
             call = call_of(*shape, torch.bfloat16, False, True)
             a, b = operands(call)

@@ -17,8 +17,12 @@ TABLE = RuleTable("gemm", GemmCall, {key: cls.declaration for key, cls in GEMM_I
 # Rounding the result alone costs 1.7e-3 and 2.1e-4 of the norm; the sums are float32.
 TOLERANCE = {torch.bfloat16: 4e-3, torch.float16: 5e-4}
 
-# One element, primes, one off a tile, one off a 16-byte row pitch, a k long enough to split, a full tile.
-SHAPES = [(1, 1, 1), (2, 1000, 1003), (17, 33, 65), (65, 136, 1096), (129, 257, 520), (256, 512, 1024)]
+# One element, primes, one off a tile, one off a 16-byte row pitch, a k long enough to split, a full tile; many tiles,
+# the rows of d on 16-byte boundaries and off them.
+SHAPES = [
+    *((1, 1, 1), (2, 1000, 1003), (17, 33, 65), (65, 136, 1096), (129, 257, 520), (256, 512, 1024)),
+    *((2000, 2056, 520), (2000, 2501, 520)),
+]
 FORMS = [(False, True), (False, False), (True, False), (True, True)]
 
 
