@@ -177,12 +177,16 @@ def _lost(bench: Bench) -> str | None:
 
 def run_regret(plan: Plan, ops: Sequence[Known], most: int, timer: timing.Timer | None = None) -> Report:
     """Measure the regret of ops, up to ``most`` calls of each; the JSON file is written anew after each call."""
-    facts = read_facts(plan.device)
-    found = [regret.contests(known, plan.device, facts, most) for known in ops]
     bench, report, until = _ready(plan, timer, measure_ceilings=False)
+    facts = read_facts(plan.device)
     with prebuild.Pool(plan.jobs) if plan.jobs and plan.device.type == "cuda" else nullcontext() as pool:
-        # What later calls need is compiled while earlier ones are measured: only the device's time counts here.
-        ahead = {} if pool is None else pool.begin(regret.programs([one for contests in found for one in contests]))
+        # What later calls need is compiled while they are looked for and while earlier ones are measured: only the
+        # device's time counts here.
+        found, ahead = [], prebuild.Begun()
+        for known in ops:
+            found.append(regret.contests(known, plan.device, facts, most))
+            if pool is not None:
+                ahead |= pool.begin(regret.programs(found[-1]))
         for contests in found:
             name = contests[0].item.known.name
             plan.progress.heading(f"{name}: {words.count(len(contests), 'call')}")
