@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
+import torch
+
 from tileops.kernels.limits import NARROW, ROWS, row_bytes
 from tileops.kernels.rows import BLOCK_BYTES, WARP_BYTES, Share, long_row, one_row, short_rows
 from tileops.rules.archs import at_least
@@ -40,6 +42,13 @@ class Rows:
         """Returns the build identity of a call and the function that builds it."""
         identity = cls.identity_of(call, cls.share_of(call))
         return identity, lambda: cls(identity)
+
+
+def flat(parameter: torch.Tensor | None, instead: torch.Tensor) -> torch.Tensor:
+    """Returns a weight or bias in one dim; where there is none, what a program takes in its place."""
+    if parameter is None:
+        return instead
+    return parameter if parameter.dim() == 1 else parameter.view(-1)
 
 
 class WarpRows(Rows):

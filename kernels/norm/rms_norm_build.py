@@ -8,7 +8,7 @@ import torch
 from attrs import frozen
 
 from tileops.kernels.built import Built
-from tileops.kernels.kept import Rows
+from tileops.kernels.kept import Rows, flat
 from tileops.kernels.norm.form import NormForm
 from tileops.kernels.norm.fused_add_rms_norm import FusedAddRMSNormCall, FusedAddRMSNormInterface
 from tileops.kernels.norm.rms_norm import RMSNormCall, RMSNormInterface
@@ -49,7 +49,8 @@ class RMSNormLaunch(Built, Rows, RMSNormInterface):
     def __init__(self, identity: RMSNormBuild) -> None:
         """Compiles the program of a build identity."""
         super().__init__(identity)
-        self._length = identity.form.length
+        self._row = (identity.form.length,)
+        self._shape = (-1, identity.form.length)
 
     @classmethod
     def identity_of(cls, call: RMSNormCall, share: Share) -> RMSNormBuild:
@@ -59,8 +60,9 @@ class RMSNormLaunch(Built, Rows, RMSNormInterface):
     def forward(self, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         """Returns a new y of x's shape and dtype."""
         y = torch.empty_like(x)
-        rows = x.view(-1, self._length)
-        self._launch(rows, rows if weight is None else weight.view(-1), y.view(-1, self._length))
+        # A view costs more than a microsecond.
+        rows, out = (x, y) if x.shape[1:] == self._row else (x.view(self._shape), y.view(self._shape))
+        self._launch(rows, flat(weight, rows), out)
         return y
 
 
@@ -70,7 +72,8 @@ class FusedAddRMSNormLaunch(Built, Rows, FusedAddRMSNormInterface):
     def __init__(self, identity: RMSNormBuild) -> None:
         """Compiles the program of a build identity."""
         super().__init__(identity)
-        self._length = identity.form.length
+        self._row = (identity.form.length,)
+        self._shape = (-1, identity.form.length)
 
     @classmethod
     def identity_of(cls, call: FusedAddRMSNormCall, share: Share) -> RMSNormBuild:
@@ -80,8 +83,10 @@ class FusedAddRMSNormLaunch(Built, Rows, FusedAddRMSNormInterface):
     def forward(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         """Returns a new y of x's shape and dtype and writes residual."""
         y = torch.empty_like(x)
-        length = self._length
-        rows = x.view(-1, length)
-        factor = rows if weight is None else weight.view(-1)
-        self._launch(rows, residual.view(-1, length), factor, y.view(-1, length))
+        if x.shape[1:] == self._row:
+            self._launch(x, residual, flat(weight, x), y)
+        else:
+            shape = self._shape
+            rows = x.view(shape)
+            self._launch(rows, residual.view(shape), flat(weight, rows), y.view(shape))
         return y

@@ -34,6 +34,8 @@ class RunForm:
     eps: float
     momentum: float | None = None
     """How far the running statistics move towards a batch's; None where there are none."""
+    flat: bool = False
+    """x is [runs, spatial], for there is no batch."""
 
     @property
     def length(self) -> int:
@@ -50,7 +52,8 @@ class RunForm:
     def of_layer(cls, call: LayerNormCall) -> RunForm:
         """Returns the form of a LayerNorm: a row is a run, and each of its elements has its parameters."""
         dtype = name_of(call.dtype)
-        return cls(1, None, call.length, 1, call.length, 1, dtype, dtype, call.weighted, call.biased, call.eps)
+        affine = (call.weighted, call.biased, call.eps)
+        return cls(1, None, call.length, 1, call.length, 1, dtype, dtype, *affine, flat=True)
 
     @classmethod
     def of_groups(cls, call: GroupNormCall) -> RunForm:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from tileops.kernels.built import Buildable
-from tileops.kernels.compile import compile_program
 from tileops.kernels.kept import BlockRows, WarpRows, block_rows, warp_rows
 from tileops.kernels.limits import IDLE, TICKETS, WAITING
 from tileops.kernels.reduction.form import AlongForm
@@ -62,6 +60,7 @@ class SoftmaxClusterKernel(SoftmaxLaunch):
         refusal=(
             APART,
             *IDLE,
+            Refusal("itemsize(dtype) < 4", "{dtype}: a cluster keeps float32, twice what blocks keep that are none"),
             Refusal(f"length > {CLUSTER_LENGTH}", f"length={{length}}: a cluster keeps at most {CLUSTER_LENGTH}"),
             Refusal(
                 f"rows * {CLUSTER} < sm_count", f"{{rows}} rows of {CLUSTER} blocks leave some of {{sm_count}} SMs idle"
@@ -77,8 +76,3 @@ class SoftmaxClusterKernel(SoftmaxLaunch):
         share = cluster_row(call.length, call.dtype.itemsize)
         identity = SoftmaxBuild(AlongForm.of(call), share, call.arch, CLUSTER, clustered=True)
         return identity, lambda: cls(identity)
-
-    @classmethod
-    def compile(cls, identity: Buildable) -> Any:
-        """Returns TileLang's kernel object for a build identity. Needs no GPU."""
-        return compile_program(identity.program, identity.arch, warp_matrix=True, own_barriers=True)

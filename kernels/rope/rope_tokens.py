@@ -49,36 +49,52 @@ class RoPELaunch(Built, RoPEInterface):
     def __init__(self, identity: RoPEBuild) -> None:
         """Compiles the program of a build identity."""
         super().__init__(identity)
-        self._q_shape = (-1, identity.form.q_heads, identity.form.head_dim)
-        self._k_shape = (-1, identity.form.k_heads, identity.form.head_dim)
+        self._q_heads = (identity.form.q_heads, identity.form.head_dim)
+        self._k_heads = (identity.form.k_heads, identity.form.head_dim)
         self._checked = identity.form.checked
+        self._flags: dict[torch.device, list[torch.Tensor]] = {}
 
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns new q_out and k_out; raises ValueError for a position outside cos_sin where it is to be checked."""
         q_out, k_out = torch.empty_like(q), torch.empty_like(k)
-        # While a graph is captured nobody may read the device: the flag is not cleared, which would be another kernel.
-        read = self._checked and not torch.cuda.is_current_stream_capturing()
-        outside = cos_sin
-        if self._checked:
-            outside = positions.new_zeros(1, dtype=torch.int32) if read else positions.new_empty(1, dtype=torch.int32)
-        q_shape, k_shape = self._q_shape, self._k_shape
-        self._launch(
-            q.view(q_shape),
-            k.view(k_shape),
-            positions.view(-1),
-            cos_sin,
-            outside,
-            q_out.view(q_shape),
-            k_out.view(k_shape),
-        )
-        if read and outside.item():
-            low, high = positions.aminmax()
-            raise ValueError(
-                f"positions go from {int(low)} to {int(high)}, but cos_sin has rows for 0 to {cos_sin.shape[0] - 1}"
-            )
+        if not self._checked:
+            self._rotate(q, k, positions, cos_sin, cos_sin, q_out, k_out)
+        elif torch.cuda.is_current_stream_capturing():
+            # Nobody may read the device now: the flag is written and not looked at.
+            flag = positions.new_empty(1, dtype=torch.int32)
+            self._rotate(q, k, positions, cos_sin, flag, q_out, k_out)
+        else:
+            # A flag is 0 while nobody has it, so that only the first calls fill one, with a kernel of their own.
+            flags = self._flags.setdefault(q.device, [])
+            flag = flags.pop() if flags else positions.new_zeros(1, dtype=torch.int32)
+            self._rotate(q, k, positions, cos_sin, flag, q_out, k_out)
+            if flag.item():
+                low, high = positions.aminmax()
+                last = cos_sin.shape[0] - 1
+                raise ValueError(f"positions go from {int(low)} to {int(high)}, but cos_sin has rows for 0 to {last}")
+            flags.append(flag)
         return q_out, k_out
+
+    def _rotate(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        positions: torch.Tensor,
+        cos_sin: torch.Tensor,
+        flag: torch.Tensor,
+        q_out: torch.Tensor,
+        k_out: torch.Tensor,
+    ) -> None:
+        """Launches the program. A view costs more than a microsecond: most calls need none."""
+        q_heads, k_heads = self._q_heads, self._k_heads
+        if q.shape[1:] == q_heads:
+            self._launch(q, k, positions, cos_sin, flag, q_out, k_out)
+        else:
+            q, q_out = q.view(-1, *q_heads), q_out.view(-1, *q_heads)
+            k, k_out = k.view(-1, *k_heads), k_out.view(-1, *k_heads)
+            self._launch(q, k, positions.view(-1), cos_sin, flag, q_out, k_out)
 
 
 class RoPETokenKernel(RoPELaunch):

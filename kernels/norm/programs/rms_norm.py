@@ -161,7 +161,7 @@ def on_chip(form: NormForm, share: Share, added: bool) -> Any:
                 if exact or access < accesses:
                     measure(kept, other, t, residual, row, access * width, valid, total)
             combine(total, lane, place)
-            total[0] = T.rsqrt(total[0] / form.length + form.eps)
+            total[0] = T.rsqrt(total[0] * (1.0 / form.length) + form.eps)
             if valid:
                 for t in T.unroll(turns):
                     access = t * lanes + lane
@@ -205,7 +205,7 @@ def streaming(form: NormForm, share: Share, added: bool, blocks: int) -> Any:
                         if exact or access < accesses:
                             measure(kept, other, t, residual, row, access * width, True, total)
                 combine(total, lane, 0)
-                total[0] = T.rsqrt(total[0] / form.length + form.eps)
+                total[0] = T.rsqrt(total[0] * (1.0 / form.length) + form.eps)
                 for back in T.serial(T.int64(steps)):
                     step = steps - 1 - back
                     for t in T.unroll(turns):

@@ -18,6 +18,16 @@ from tileops.kernels.reduction.form import AlongForm
 from tileops.kernels.reduction.programs.softmax import LOG2E, Parts, lift
 from tileops.kernels.rows import Share
 
+TELL = """
+__device__ __forceinline__ void tell(float* place, int block, float top, float total) {
+  unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(place));
+  asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(at) : "r"(block));
+  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" : : "r"(at), "f"(top), "f"(total) : "memory");
+}
+"""
+"""Writes two numbers into the shared memory of another block of the cluster. TileLang's own copy takes the whole block
+and a barrier first: 92 us, not 86, for 256 rows of 151936 float32."""
+
 
 def shared(form: AlongForm, share: Share, blocks: int) -> Any:
     """Builds the program (x, counters, partial, y): ``blocks`` blocks a row, each with one round of ``share``.
@@ -106,7 +116,6 @@ def clustered(form: AlongForm, share: Share, blocks: int) -> Any:
     """Builds the program (x, y): a cluster of ``blocks`` blocks a row, each with one round of ``share``.
 
     A warp raises e to its elements less its own greatest; told by all the others, it scales the powers once more.
-    Compiled without TileLang's barriers: between two copies that fill different places there is none to have.
     """
     length, dtype = form.length, form.dtype
     lanes, turns, width = share.lanes, share.turns, share.width
@@ -121,7 +130,7 @@ def clustered(form: AlongForm, share: Share, blocks: int) -> Any:
 
     @T.prim_func
     def main(x: T.Tensor((count, length), dtype), y: T.Tensor((count, length), dtype)):
-        with T.Kernel(count * blocks, threads=(lanes, 1), cluster_dims=blocks) as block:
+        with T.Kernel(count * blocks, threads=(lanes, 1), cluster_dims=blocks, prelude=TELL) as block:
             # At most 64 registers a thread: while one row waits or is written, another is read.
             T.annotate_min_blocks_per_sm(max(1, 1024 // lanes))
             lane = T.get_thread_binding(0)
@@ -133,7 +142,6 @@ def clustered(form: AlongForm, share: Share, blocks: int) -> Any:
             scale = T.alloc_local((1,), "float32")
             tops = T.alloc_local((looks,), "float32")
             totals = T.alloc_local((looks,), "float32")
-            own = T.alloc_shared((warps, 2), "float32")
             told = T.alloc_shared((blocks * warps, 2), "float32")
             row = block // blocks
             part = block % blocks
@@ -156,16 +164,12 @@ def clustered(form: AlongForm, share: Share, blocks: int) -> Any:
                 if exact or access < accesses:
                     raise_powers(kept, powers, t, base, total)
             sum_of(total, lane, 0)
-            if lane % WARP == 0:
-                own[lane // WARP, 0] = top[0]
-                own[lane // WARP, 1] = total[0]
             T.cluster_wait()
-            T.sync_threads()
-            for other in T.unroll(blocks, explicit=True):
-                T.copy_cluster(own, told[part * warps : part * warps + warps, 0:2], dst_block=other)
-            # To the compiler a cluster's barrier says nothing about memory: these keep both sides of it in place.
-            T.sync_warp()
+            if lane % WARP < blocks:
+                place = part * warps + lane // WARP
+                T.call_extern("void", "tell", T.address_of(told[place, 0]), lane % WARP, top[0], total[0])
             T.cluster_sync()
+            # To the compiler a cluster's barrier says nothing about memory: this keeps the reads behind it.
             T.sync_warp()
             top[0] = -T.infinity("float32")
             for look in T.unroll(looks):

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from tests.kernels.compiling import A100, H200, access_bytes, compiled, why_not
+from tests.kernels.compiling import A100, H200, access_bytes, compiled, copy_bytes, why_not
 from tileops.kernels.reduction import CUMSUM_IMPLEMENTATIONS, SOFTMAX_IMPLEMENTATIONS
 
 pytestmark = [
@@ -24,8 +24,9 @@ CASES = [
     ("softmax_shared", H200, 64, 128256, 1, FP32, 16),
     ("softmax_shared", A100, 3, 50257, 1, FP16, 0),
     ("softmax_cluster", H200, 256, 151936, 1, FP32, 16),
-    ("softmax_cluster", H200, 64, 50257, 1, BF16, 0),
-    ("softmax_columns", A100, 4, 19, 4096, FP16, 16),
+    ("softmax_cluster", H200, 64, 50257, 1, FP32, 0),
+    ("softmax_columns", A100, 4, 19, 4096, FP16, 8),
+    ("softmax_columns", H200, 4, 40, 4096, BF16, 16),
     ("softmax_columns", H200, 4, 300, 6, FP32, 8),
     ("softmax_stream", H200, 1, 2**31 + 8, 1, BF16, 16),
     ("softmax_stream", A100, 2, 1000, 7, FP32, 0),
@@ -42,17 +43,18 @@ def test_program_compiles(key, facts, outer, length, inner, dtype, widest):
     cls = (SOFTMAX_IMPLEMENTATIONS | CUMSUM_IMPLEMENTATIONS)[key]
     call = cls.request(device="cuda:0", stated=facts, outer=outer, length=length, inner=inner, dtype=dtype)
     _, source = compiled(cls, call)
-    assert max(access_bytes(source, "x"), default=0) == widest
+    assert max(access_bytes(source, "x") | copy_bytes(source), default=0) == widest
     assert max(access_bytes(source, "y"), default=0) == widest
     assert ("AtomicLoad" in source) == (key == "softmax_shared")
-    assert ("map_shared_rank" in source) == (key == "softmax_cluster")
+    assert ("tell(" in source) == (key == "softmax_cluster")
 
 
 def test_a_cluster_waits_on_both_sides_of_what_its_blocks_tell_each_other():
     cls = SOFTMAX_IMPLEMENTATIONS["softmax_cluster"]
     call = cls.request(device="cuda:0", stated=H200, outer=256, length=151936, inner=1, dtype=FP32)
     _, source = compiled(cls, call)
-    order = [source.index(text) for text in ("cluster_arrive()", "cluster_wait()", "map_shared_rank", "cluster_sync()")]
+    body = source[source.index("main_kernel") :]
+    order = [body.index(text) for text in ("cluster_arrive()", "cluster_wait()", "tell(", "cluster_sync()", "= told[")]
     assert order == sorted(order)
     # What a block is told lies apart from all that it writes itself, for nothing says when the others tell it.
-    assert len({*re.findall(r"char\*\)buf_dyn_shmem \+ (\d+)", source)}) == 2
+    assert set(re.findall(r"extern __shared__.* (\w+)\[\]", source)) == {"told"}

@@ -15,6 +15,7 @@ from tileops.kernels.rows import CLUSTER_LENGTH, COUNT_LIMIT
 BF16, FP32 = torch.bfloat16, torch.float32
 BASE = {"outer": 4096, "length": 4096, "inner": 1, "dtype": BF16}
 SOFTMAX = Asked(SOFTMAX_IMPLEMENTATIONS, **BASE)
+CLUSTERS = Asked(SOFTMAX_IMPLEMENTATIONS, **(BASE | {"length": 2**17, "dtype": FP32}))
 CUMSUM = Asked(CUMSUM_IMPLEMENTATIONS, **BASE)
 
 BOUNDARIES = [
@@ -32,17 +33,11 @@ BOUNDARIES = [
     (SOFTMAX, "softmax_shared", {"length": 132 * 32768 - 1}, {"length": 132 * 32768 + 1}, "133 parts"),
     (SOFTMAX, "softmax_shared", {"length": 2**17}, {"length": 2**17, "inner": 2}, "inner=2"),
     (SOFTMAX, "softmax_shared", {"length": 2**17, "outer": 2**20}, {"length": 2**17, "outer": 2**20 + 1}, "32 bits"),
-    (SOFTMAX, "softmax_cluster", {"length": CLUSTER_LENGTH}, {"length": CLUSTER_LENGTH + 8}, "a cluster keeps at most"),
-    (SOFTMAX, "softmax_cluster", {"length": 2**17, "outer": 17}, {"length": 2**17, "outer": 16}, "132 SMs idle"),
-    (
-        SOFTMAX,
-        "softmax_cluster",
-        {"length": 2**17, "outer": CLUSTER_ROWS},
-        {"length": 2**17, "outer": 2**28},
-        "32 bits",
-    ),
-    (SOFTMAX, "softmax_cluster", {"length": 65538}, {"length": 65536}, "4096 rows, each kept by a block, use 132 SMs"),
-    (SOFTMAX, "softmax_cluster", {"length": 2**17}, {"length": 2**17, "inner": 2}, "inner=2"),
+    (CLUSTERS, "softmax_cluster", {"outer": 17}, {"outer": 16}, "132 SMs idle"),
+    (CLUSTERS, "softmax_cluster", {"outer": CLUSTER_ROWS}, {"outer": CLUSTER_ROWS + 1}, "32 bits"),
+    (CLUSTERS, "softmax_cluster", {"length": 32769}, {"length": 32768}, "4096 rows, each kept by a block, use 132 SMs"),
+    (CLUSTERS, "softmax_cluster", {}, {"inner": 2}, "inner=2"),
+    (CLUSTERS, "softmax_cluster", {}, {"dtype": BF16}, "a cluster keeps float32"),
     (SOFTMAX, "softmax_columns", {"inner": 2, "length": 512}, {"inner": 1, "length": 512}, "inner=1"),
     (
         SOFTMAX,
@@ -101,7 +96,8 @@ def test_the_general_one_serves_every_call(asked, key):
         (SOFTMAX, {"length": 128}, "softmax_warp"),
         (SOFTMAX, {"length": 1000}, "softmax_warp"),
         (SOFTMAX, {}, "softmax_block"),
-        (SOFTMAX, {"outer": 64, "length": 128256}, "softmax_cluster"),
+        (SOFTMAX, {"outer": 64, "length": 128256}, "softmax_shared"),
+        (CLUSTERS, {"outer": 64, "length": 128256}, "softmax_cluster"),
         (SOFTMAX, {"outer": 16, "length": 128256}, "softmax_shared"),
         (SOFTMAX, {"outer": 4, "length": 19, "inner": 2**19}, "softmax_columns"),
         (SOFTMAX, {"length": 2**24}, "softmax_stream"),
