@@ -51,11 +51,12 @@ def gpu_us(calls: Sequence[Callable[[], object]], repeats: int = 15) -> float:
 def bench_timing() -> ModuleType:
     """Returns the benchmark's module of timing, also in a process whose package of our name is the peer's."""
     theirs = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] == "tileops"}
-    sys.path.insert(0, str(Path(__file__).parents[2]))
+    ours = str(Path(__file__).parents[2])
+    sys.path.insert(0, ours)
     try:
         return importlib.import_module("tileops.tools.timing")
     finally:
-        sys.path.pop(0)
+        sys.path.remove(ours)
         for name in [name for name in sys.modules if name.partition(".")[0] == "tileops"]:
             del sys.modules[name]
         sys.modules.update(theirs)
