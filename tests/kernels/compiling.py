@@ -32,3 +32,8 @@ def access_bytes(source, name):
     """Returns the sizes in bytes of the accesses to an argument of a kernel that is indexed as vectors."""
     sizes = {"uint1": 4, "uint2": 8, "uint4": 16, "float2": 8, "float4": 16}
     return {sizes[kind] for kind in re.findall(rf"\*\((\w+)\*\)\({name} \+", source)}
+
+
+def copy_bytes(source):
+    """Returns the sizes in bytes of the copies to shared memory that a program waits for later."""
+    return {int(size) for size in re.findall(r"cp_async_gs(?:_conditional)?<(\d+)>", source)}

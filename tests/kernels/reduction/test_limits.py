@@ -33,6 +33,13 @@ BOUNDARIES = [
     (SOFTMAX, "softmax_shared", {"length": 132 * 32768 - 1}, {"length": 132 * 32768 + 1}, "133 parts"),
     (SOFTMAX, "softmax_shared", {"length": 2**17}, {"length": 2**17, "inner": 2}, "inner=2"),
     (SOFTMAX, "softmax_shared", {"length": 2**17, "outer": 2**20}, {"length": 2**17, "outer": 2**20 + 1}, "32 bits"),
+    (
+        CLUSTERS,
+        "softmax_cluster",
+        {"length": CLUSTER_LENGTH},
+        {"length": CLUSTER_LENGTH + 4},
+        "a cluster keeps at most",
+    ),
     (CLUSTERS, "softmax_cluster", {"outer": 17}, {"outer": 16}, "132 SMs idle"),
     (CLUSTERS, "softmax_cluster", {"outer": CLUSTER_ROWS}, {"outer": CLUSTER_ROWS + 1}, "32 bits"),
     (CLUSTERS, "softmax_cluster", {"length": 32769}, {"length": 32768}, "4096 rows, each kept by a block, use 132 SMs"),
