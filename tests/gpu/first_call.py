@@ -4,7 +4,7 @@
 
 The device's context and the inputs are made before the clock starts. The first call imports tilelang, once a process,
 which is timed apart: cold it is part of the call, from the cache it is not a kernel's. Of an op the row in the middle
-of its list of workloads is taken. Ops run four at a time, which leaves a compilation the cores that it uses. The bars:
+of its list of workloads is taken. Ops run six at a time, which leaves a compilation the cores that it uses. The bars:
 5 s cold; 0.5 s a kernel from the cache. Exit status 1 where one is missed.
 """
 # ruff: noqa: T201  # a script that prints its result
@@ -78,7 +78,7 @@ def main() -> int:
     ops = sys.argv[1:] or sorted(op_names())
     missed = 0
     print("op, row: builds; import, cold call; the second process's call, a kernel; a call then")
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
         for op, cold, cached in pool.map(run, ops):
             if not cached:
                 print(f"{op}: {cold}")
