@@ -28,19 +28,12 @@ class Walk:
     buffers: int
     """Chunks of a warpgroup that may be on their way."""
     band: int
-    """Rows of tiles, of pairs of them where blocks are paired, that are walked before moving on along n."""
-    pair: bool = False
-    """Whether two blocks, one tile above the other, load b's slices once for both."""
+    """Rows of tiles that are walked before moving on along n: their operands stay in the L2 cache."""
 
     @property
     def share(self) -> int:
         """Returns the rows of a tile that one warpgroup multiplies."""
         return self.tile.rows if self.turns else self.tile.rows // 2
-
-    @property
-    def together(self) -> int:
-        """Returns the blocks that share what they load."""
-        return 2 if self.pair else 1
 
     def shared_bytes(self, n: int) -> int:
         """Returns the shared memory of a block in bytes: the ring, and what each warpgroup stages for d."""
@@ -49,13 +42,11 @@ class Walk:
 
     def rounds(self, m: int, n: int, sm_count: int) -> int:
         """Returns the tiles of the block that has most."""
-        pairs = -(-m // (self.tile.rows * self.together)) * -(-n // self.tile.cols)
-        return -(-pairs // max(sm_count // self.together, 1))
+        return -(-self.tile.count(m, n) // max(sm_count, 1))
 
     def __str__(self) -> str:
         form = "by turns" if self.turns else "in halves"
-        pair = ", in pairs" if self.pair else ""
-        return f"{self.tile}, {form}{pair}, {self.buffers} chunks of {self.chunk}, bands of {self.band}"
+        return f"{self.tile}, {form}, {self.buffers} chunks of {self.chunk}, bands of {self.band}"
 
 
 @frozen
@@ -76,9 +67,9 @@ class PricedWalk:
 
 
 WALKS = (
-    PricedWalk(Walk(Tile(128, 256, 64, 4, 256, "FullRow"), False, 64, 2, 16), 10.3, 1.1, 1.5),
-    PricedWalk(Walk(Tile(128, 192, 64, 4, 256, "FullRow"), True, 64, 1, 16), 7.55, 0.5, 2.5),
-    PricedWalk(Walk(Tile(128, 176, 64, 4, 256, "FullRow"), True, 88, 1, 16), 6.95, 0.5, 2.5),
+    PricedWalk(Walk(Tile(128, 256, 64, 4, 256, "FullRow"), False, 64, 2, 16), 12.1, 1.2, 1.5),
+    PricedWalk(Walk(Tile(128, 192, 64, 4, 256, "FullRow"), True, 64, 1, 16), 9.0, 0.25, 2.5),
+    PricedWalk(Walk(Tile(128, 176, 64, 4, 256, "FullRow"), True, 88, 1, 16), 8.35, 0.25, 2.5),
 )
 """Walks of gemm_persistent; prices fitted to an H200's times at k from 512 to 25600, bfloat16."""
 

@@ -41,14 +41,13 @@ WGMMA = [
     Tile(64, 64, 128, 6, 128),
 ]
 WALKS = [
-    Walk(Tile(128, cols, 64, stages, 256, "FullRow"), turns, chunk, buffers, 8 if pair else 16, pair)
+    Walk(Tile(128, cols, 64, stages, 256, "FullRow"), turns, chunk, buffers, 16)
     for cols, stages, turns, chunk, buffers in (
         (256, 4, False, 64, 2),
         (192, 4, True, 64, 1),
         (176, 4, True, 88, 1),
         (128, 6, False, 64, 1),
     )
-    for pair in (False, True)
 ]
 MMA = {
     16: [

@@ -44,18 +44,15 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
     accesses = cols // ACCESS + 1
     clear = not bulk
     warps = 4 if turns else 8
-    together = walk.together
-    walkers = blocks // together
-    both = 3 if walk.pair else None
 
     @T.macro
-    def place(number, inner, row, col):
+    def place(number, row, col):
         """Sets row and col to the first row and column of a tile."""
         across = T.ceildiv(n, cols)
         first = number // (band * across) * band
-        height = T.min(band, T.ceildiv(m, together * rows) - first)
+        height = T.min(band, T.ceildiv(m, rows) - first)
         place_in_band = number % (band * across)
-        row[0] = (first + T.truncmod(place_in_band, height)) * together * rows + inner
+        row[0] = (first + T.truncmod(place_in_band, height)) * rows
         col[0] = T.truncdiv(place_in_band, height) * cols
 
     def slice_a(a, row, first):
@@ -65,22 +62,22 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
         return b[col : col + cols, first : first + depth] if trans_b else b[first : first + depth, col : col + cols]
 
     @T.macro
-    def load(a, b, a_rings, b_ring, full, empty, block, inner, tiles):
+    def load(a, b, a_rings, b_ring, full, empty, block, tiles):
         """Fills the ring, tile after tile."""
         row = T.alloc_local((1,), "int32")
         col = T.alloc_local((1,), "int32")
         step = T.alloc_var("int32", init=0)
-        for turn in T.serial(T.ceildiv(tiles, walkers)):
-            number = turn * walkers + block
+        for turn in T.serial(T.ceildiv(tiles, blocks)):
+            number = turn * blocks + block
             if number < tiles:
-                place(number, inner, row, col)
+                place(number, row, col)
                 for i in T.serial(steps):
                     slot = step % stages
                     T.barrier_wait(empty[slot], (step // stages & 1) ^ 1)
                     T.tma_copy(slice_a(a, row[0], i * depth), a_rings[0][slot, :, :], barrier=full[slot])
                     if not turns:
                         T.tma_copy(slice_a(a, row[0] + share, i * depth), a_rings[1][slot, :, :], barrier=full[slot])
-                    T.tma_copy(slice_b(b, col[0], i * depth), b_ring[slot, :, :], barrier=full[slot], cluster_mask=both)
+                    T.tma_copy(slice_b(b, col[0], i * depth), b_ring[slot, :, :], barrier=full[slot])
                     T.barrier_arrive(full[slot])
                     step = step + 1
 
@@ -127,15 +124,6 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
             if T.And(at < m, T.And(ragged, j < width)):
                 d[at, col + j] = out[i, shift + j]
 
-    @T.macro
-    def release(empty, slot):
-        """Tells the loading warps of all blocks whose copies write here that a warp is through with a slot."""
-        if walk.pair:
-            T.mbarrier_arrive(empty[slot], 0)
-            T.mbarrier_arrive(empty[slot], 1)
-        else:
-            T.barrier_arrive(empty[slot])
-
     def leave(rounded, outs, d, row, col, group, thread):
         """Stores a group's rows of a tile. A plain function: its loops run while the program is built."""
         if bulk:
@@ -146,7 +134,7 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
                 leave_slab(rounded, outs[0], d, row, col, first, group, thread)
 
     @T.macro
-    def multiply(a_ring, b_ring, outs, d, full, empty, order, group, block, inner, tiles):
+    def multiply(a_ring, b_ring, outs, d, full, empty, order, group, block, tiles):
         """Multiplies and stores one warpgroup's tiles, or its half of every tile."""
         T.inc_max_nreg(232)
         acc = T.alloc_fragment((share, cols), "float32")
@@ -155,10 +143,10 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
         step = T.alloc_var("int32", init=0)
         thread = T.get_thread_binding() % GROUP
         lane = thread % 32
-        for turn in T.serial(T.ceildiv(tiles, walkers)):
-            number = turn * walkers + block
+        for turn in T.serial(T.ceildiv(tiles, blocks)):
+            number = turn * blocks + block
             if T.And(number < tiles, turn % 2 == group) if turns else number < tiles:
-                place(number, inner, row, col)
+                place(number, row, col)
                 if clear:
                     T.clear(acc)
                 if turns:
@@ -182,13 +170,13 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
                     if i > 0:
                         T.wait_wgmma(1)
                         if lane == 0:
-                            release(empty, (step - 1) % stages)
+                            T.barrier_arrive(empty[(step - 1) % stages])
                     step = step + 1
                 if turns and lane == 0:
                     T.barrier_arrive(order[group])
                 T.wait_wgmma(0)
                 if lane == 0:
-                    release(empty, (step - 1) % stages)
+                    T.barrier_arrive(empty[(step - 1) % stages])
                 T.warpgroup_fence_operand(acc, num_regs=share * cols // GROUP)
                 rounded = T.alloc_fragment((share, cols), dtype)
                 T.copy(acc, rounded)
@@ -198,13 +186,7 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
 
     @T.prim_func
     def gemm_persistent(a: type_a(form, m, k), b: type_b(form, k, n), d: T.Tensor((m, n), dtype)):
-        with (
-            T.ClusterKernel(blocks, threads=3 * GROUP, cluster_dims=2)
-            if walk.pair
-            else T.Kernel(blocks, threads=3 * GROUP)
-        ) as index:
-            block = index // together
-            inner = index % together * rows
+        with T.Kernel(blocks, threads=3 * GROUP) as block:
             first_ring = T.alloc_shared(a_shape, dtype)
             second_ring = first_ring if turns else T.alloc_shared(a_shape, dtype)
             b_ring = T.alloc_shared(b_shape, dtype)
@@ -215,20 +197,18 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
             else:
                 outs = [[T.alloc_shared((SLAB, cols + ACCESS), dtype)] for _ in range(2)]
             full = T.alloc_barrier([32] * stages)
-            empty = T.alloc_cluster_barrier([2 * warps] * stages) if walk.pair else T.alloc_barrier([warps] * stages)
+            empty = T.alloc_barrier([warps] * stages)
             order = T.alloc_barrier([4, 4])
-            tiles = T.ceildiv(m, together * rows) * T.ceildiv(n, cols)
+            tiles = T.ceildiv(m, rows) * T.ceildiv(n, cols)
             thread = T.get_thread_binding()
             T.pdl_sync()
             if thread < GROUP:
                 T.dec_max_nreg(40)
                 if thread < 32:
-                    load(a, b, [first_ring, second_ring], b_ring, full, empty, block, inner, tiles)
+                    load(a, b, [first_ring, second_ring], b_ring, full, empty, block, tiles)
             elif thread < 2 * GROUP:
-                multiply(first_ring, b_ring, outs[0], d, full, empty, order, 0, block, inner, tiles)
+                multiply(first_ring, b_ring, outs[0], d, full, empty, order, 0, block, tiles)
             else:
-                multiply(second_ring, b_ring, outs[1], d, full, empty, order, 1, block, inner, tiles)
-            if walk.pair:
-                T.cluster_sync()
+                multiply(second_ring, b_ring, outs[1], d, full, empty, order, 1, block, tiles)
 
     return gemm_persistent

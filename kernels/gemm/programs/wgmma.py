@@ -31,6 +31,7 @@ def program(form: Form, tile: Tile) -> Any:
             acc = T.alloc_fragment((tile.rows, tile.cols), "float32")
             out = T.alloc_shared((tile.rows, tile.cols), dtype)
             T.use_swizzle(BAND, order="column")
+            T.pdl_sync()
             T.clear(acc)
             loop(a, b, acc, y * tile.rows, x * tile.cols, 0, T.ceildiv(k, tile.depth))
             T.copy(acc, out)

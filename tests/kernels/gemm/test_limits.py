@@ -51,22 +51,22 @@ BOUNDARIES = [
     ("gemm_wgmma", {"n": 1023}, {"n": 1023, "trans_b": False}, "a row of b as stored has 2046 bytes"),
     ("gemm_wgmma", {"n": 65535 * 64}, {"n": 65535 * 64 + 1}, "makes 65536 columns of 64: a grid has at most 65535"),
     ("gemm_wgmma", {"m": INDEX_LIMIT}, {"m": INDEX_LIMIT + 1}, "32 bits"),
-    ("gemm_persistent", {"m": 129, "n": 66 * 128}, {"m": 128, "n": 132 * 128}, "m=128: one row of tiles"),
+    ("gemm_persistent", {"m": 129, "n": 99 * 128}, {"m": 128, "n": 198 * 128}, "m=128: one row of tiles"),
     (
         "gemm_persistent",
-        {"m": 256, "n": 66 * 128},
-        {"m": 256, "n": 65 * 128},
-        "130 tiles of 128 x 128 leave some of 132 SMs idle",
+        {"m": 256, "n": 99 * 128},
+        {"m": 256, "n": 98 * 128},
+        "196 tiles of 128 x 128 are less than three for two of 132 SMs",
     ),
     ("gemm_persistent", {"m": 4096, "k": 1032}, {"m": 4096, "k": 1031}, "a row of a as stored has 2062 bytes"),
     ("gemm_persistent", {"m": INDEX_LIMIT}, {"m": INDEX_LIMIT + 1}, "32 bits"),
     ("gemm_swapped", {"m": 128}, {"m": 129}, "m=129: one tile takes all rows, at most 128"),
     ("gemm_swapped", {"k": 1032}, {"k": 1031}, "a row of a as stored has 2062 bytes"),
     ("gemm_swapped", {"n": 1023}, {"n": 1023, "trans_b": False}, "a row of b as stored has 2046 bytes"),
-    ("gemm_swapped", {"k": 16384}, {"k": 16392}, "k=16392 is long for eight blocks a tile, and there are 16 tiles"),
+    ("gemm_swapped", {"k": 8192}, {"k": 8200}, "k=8200 is long for eight blocks a tile, and there are 16 tiles"),
     ("gemm_swapped", {"n": 65535 * 64}, {"n": 65535 * 64 + 1}, "makes 65536 columns of 64: a grid has at most 65535"),
     ("gemm_padded", {"k": 1031}, {"k": 1032}, "the rows of a and b lie on 16-byte boundaries as they are"),
-    ("gemm_padded", {"k": 1031, "m": 32}, {"k": 1031, "m": 31}, "m=31: the copy of b costs more"),
+    ("gemm_padded", {"k": 1031, "m": 33}, {"k": 1031, "m": 32}, "m=32: the copy of b costs more"),
     ("gemm_padded", {"k": 8191}, {"k": 8193}, "16 tiles of 64 x 64 leave most of 132 SMs idle, and k=8193 is long"),
     ("gemv", {"m": 2}, {"m": 3}, "m=3: keeps the sums of at most two rows"),
     ("gemv", {"m": 1, "k": INDEX_LIMIT}, {"m": 1, "k": INDEX_LIMIT + 1}, "32 bits"),
@@ -189,7 +189,7 @@ def test_a_cut_fits(trans_a):
         for n, k in ((64, 8), (256, 7168), (5120, 8192), (24576, 1536), (131072, 4096)):
             cut = swapped_cut(m, n, k, 132, trans_a)
             tile = cut.tile
-            assert tile.shared_bytes() <= RING_BYTES <= H200.smem_budget
+            assert tile.shared_bytes() * cut.blocks <= RING_BYTES <= H200.smem_budget
             assert tile.rows % cut.parts == 0
             assert tile.rows >= (16 if trans_a else 8)
             assert tile.threads == tile.cols // 64 * 128
