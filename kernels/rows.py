@@ -76,18 +76,32 @@ TURNS = 4
 LANES = 256
 """Threads of a block that keeps one row of many: 34 us for 8192 rows of 4096 bfloat16, 35 with 128, 38 with 512."""
 
+MOST_LANES = 288
+"""Such threads at most, where a row is not too long: 32 us with 224 for 4096 rows of 7168 bfloat16, 33 with 448."""
+
 
 def one_row(length: int, itemsize: int, busy: bool, most: int = 1024, run: int | None = None) -> Share:
     """Returns a share with a block a row, all of it on chip, in whole warps.
 
     ``run``: elements of a row that lies in pieces of ``length``, at whose boundaries accesses end; None: one piece.
-    ``busy``: there are rows enough for every SM: a thread takes two accesses or more; else it takes as few as it can.
+    ``busy``: there are rows enough for every SM: of the counts of two accesses a thread and more, the one wins that
+    leaves least idle, then the one whose threads are nearest to LANES. Else a thread takes as few as it can.
     """
     width = access_width(length, itemsize)
     accesses = (run or length) // width
-    turns = min(max(2, round(accesses / LANES)), 2 * TURNS) if busy else 1
-    turns = max(turns, -(-accesses // most))
-    return Share(-(-accesses // (32 * turns)) * 32, 1, turns, width)
+
+    def lanes_of(turns: int) -> int:
+        return -(-accesses // (32 * turns)) * 32
+
+    turns = -(-accesses // most)
+    counts = range(max(2, turns), 2 * TURNS + 1)
+    if busy and counts:
+        # Rows too short for two warps get as many threads as there are, rows too long as few.
+        rest = counts[0] if lanes_of(counts[0]) < 64 else counts[-1]
+        wanted = [count for count in counts if 64 <= lanes_of(count) <= MOST_LANES] or [rest]
+        idle = {count: lanes_of(count) * count / accesses for count in wanted}
+        turns = min(wanted, key=lambda count: idle[count] + abs(lanes_of(count) - LANES) / (10 * LANES))
+    return Share(lanes_of(turns), 1, turns, width)
 
 
 def long_row(length: int, itemsize: int, lanes: int = 512) -> Share:
