@@ -71,7 +71,11 @@ WALKS = (
     PricedWalk(Walk(Tile(128, 192, 64, 4, 256, "FullRow"), True, 64, 1, 16), 9.0, 0.25, 2.5),
     PricedWalk(Walk(Tile(128, 176, 64, 4, 256, "FullRow"), True, 88, 1, 16), 8.35, 0.25, 2.5),
 )
-"""Walks of gemm_persistent; prices fitted to an H200's times at k from 512 to 25600, bfloat16."""
+"""Walks of gemm_persistent; prices fitted to a warm H200's times at k from 512 to 25600, bfloat16.
+
+Not here because slower, us: two blocks that share b's slices by a multicast (m=n=k=8192 1624, 1612 without; m=8192
+n=32768 k=512 400, 366), two chunks on their way by turns (373, 366), bands of 8 (403, 399).
+"""
 
 
 def walk_of(m: int, n: int, k: int, trans_b: bool, sm_count: int) -> Walk:

@@ -42,6 +42,8 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
     a_shape = (stages, depth, share) if trans_a else (stages, share, depth)
     b_shape = (stages, cols, depth) if trans_b else (stages, depth, cols)
     accesses = cols // ACCESS + 1
+    # Sums that the next tile's first product overwrites are alive until then to ptxas, and staging rows by hand spills
+    # beside them. Cleared they are not.
     clear = not bulk
     warps = 4 if turns else 8
 
@@ -203,6 +205,7 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
             thread = T.get_thread_binding()
             T.pdl_sync()
             if thread < GROUP:
+                # 40 + 2 * 232 registers of the 512 that a thread of each group may have; with 24 the loads spill.
                 T.dec_max_nreg(40)
                 if thread < 32:
                     load(a, b, [first_ring, second_ring], b_ring, full, empty, block, tiles)
