@@ -29,6 +29,7 @@ def program(form: Form, plan: Tile | Cut) -> Any:
     """Builds the program (a, b, wide a, wide b, d). An operand that needs no copy is given as its wide one too."""
     n, k, dtype, trans_a, trans_b = form.n, form.k, form.dtype, form.trans_a, form.trans_b
     m = rows_of(form)
+    together = plan.parts if isinstance(plan, Cut) else 1
     launch = swapped.launcher(form, plan) if isinstance(plan, Cut) else tile_launcher(form, plan)
     a_pitch, b_pitch = (m if trans_a else k), (k if trans_b else n)
     a_rows = (k if trans_a else m) if a_pitch % ACCESS else 0
@@ -54,11 +55,12 @@ def program(form: Form, plan: Tile | Cut) -> Any:
         wide_b: T.Tensor((n if trans_b else k, padded(b_pitch)), dtype),
         d: T.Tensor((m, n), dtype),
     ):
-        with T.Kernel(a_rows + b_rows, threads=THREADS) as block:
+        # TileLang 0.1.15 launches this one in the clusters of the second too.
+        with T.Kernel(T.ceildiv(a_rows + b_rows, together) * together, threads=THREADS) as block:
             T.pdl_sync()
             if block < a_rows:
                 widen(a, wide_a, block, a_pitch)
-            else:
+            elif block < a_rows + b_rows:
                 widen(b, wide_b, block - a_rows, b_pitch)
         launch(wide_a, wide_b, d, m)
 

@@ -104,6 +104,9 @@ def launcher(form: Form, cut: Cut) -> Callable[..., Any]:
         with T.Kernel(
             parts, T.ceildiv(n, cols), T.ceildiv(m, rows), threads=tile.threads, cluster_dims=(parts, 1, 1)
         ) as (part, x, y):
+            if cut.blocks > 1:
+                T.annotate_min_blocks_per_sm(cut.blocks)
+                T.disable_warp_group_reg_alloc()
             acc = T.alloc_fragment((cols, rows), "float32")
             T.pdl_sync()
             T.clear(acc)
