@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from tileops.kernels.compile import compile_program, launcher
 
@@ -28,6 +28,9 @@ class Buildable(Protocol):
 class Built:
     """Compiles the program of a build identity and keeps its launcher. Stands beside the interface among the bases."""
 
+    own_barriers: ClassVar[bool] = False
+    """The program places all its barriers itself."""
+
     def __init__(self, identity: Any) -> None:
         """Compiles for the identity's arch. Needs nvcc or TileLang's disk cache."""
         self.identity = identity
@@ -36,4 +39,10 @@ class Built:
     @classmethod
     def compile(cls, identity: Buildable) -> Any:
         """Returns TileLang's kernel object for a build identity. Needs no GPU."""
-        return compile_program(identity.program, identity.arch, warp_matrix=True, index_bits=identity.index_bits)
+        return compile_program(
+            identity.program,
+            identity.arch,
+            warp_matrix=True,
+            index_bits=identity.index_bits,
+            own_barriers=cls.own_barriers,
+        )

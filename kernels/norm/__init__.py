@@ -9,6 +9,7 @@ from tileops.kernels.norm.batch_norm import (
 from tileops.kernels.norm.batch_norm_infer_channels import BatchNormInferWalkKernel, BatchNormInferWideKernel
 from tileops.kernels.norm.batch_norm_train_channels import BatchNormTrainBlockKernel, BatchNormTrainSharedKernel
 from tileops.kernels.norm.batch_norm_train_columns import BatchNormTrainColumnsKernel
+from tileops.kernels.norm.batch_norm_train_spans import BatchNormTrainSpansKernel
 from tileops.kernels.norm.batch_norm_train_stream import BatchNormTrainStreamKernel
 from tileops.kernels.norm.fused_add_rms_norm import FusedAddRMSNormCall, FusedAddRMSNormInterface
 from tileops.kernels.norm.fused_add_rms_norm_rows import (
@@ -50,6 +51,7 @@ BATCH_NORM_TRAIN_IMPLEMENTATIONS: dict[str, type[BatchNormTrainInterface]] = {
     "batch_norm_train_block": BatchNormTrainBlockKernel,
     "batch_norm_train_columns": BatchNormTrainColumnsKernel,
     "batch_norm_train_shared": BatchNormTrainSharedKernel,
+    "batch_norm_train_spans": BatchNormTrainSpansKernel,
     "batch_norm_train_stream": BatchNormTrainStreamKernel,
 }
 """The implementations of BatchNormTrainInterface by key."""
@@ -83,6 +85,7 @@ __all__ = [
     "BatchNormTrainColumnsKernel",
     "BatchNormTrainInterface",
     "BatchNormTrainSharedKernel",
+    "BatchNormTrainSpansKernel",
     "BatchNormTrainStreamKernel",
     "FusedAddRMSNormBlockKernel",
     "FusedAddRMSNormCall",

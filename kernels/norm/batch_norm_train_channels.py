@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+from tileops.kernels.flow import CAPACITY
 from tileops.kernels.norm.batch_norm import BatchNormTrainCall
+from tileops.kernels.norm.flow_build import BatchNormTrainFlowLaunch, FlowBuild
 from tileops.kernels.norm.run_build import BatchNormTrainLaunch, RunBuild
 from tileops.kernels.norm.runs import RunForm
-from tileops.kernels.rows import BLOCK_BYTES, NARROW_LIMIT, PART_BYTES, one_row, part_row
+from tileops.kernels.rows import BLOCK_BYTES, NARROW_LIMIT, PART_BYTES, one_row
 from tileops.rules.archs import at_least
 from tileops.rules.declaration import Declaration, Refusal
-
-PART = f"({BLOCK_BYTES // 2} if spatial % 2 != 0 and itemsize(dtype) == 2 else {BLOCK_BYTES})"
-"""Bytes of a part of a channel that a block keeps, as a rule's text."""
 
 
 class BatchNormTrainBlockKernel(BatchNormTrainLaunch):
@@ -44,8 +43,8 @@ class BatchNormTrainBlockKernel(BatchNormTrainLaunch):
         return identity, lambda: cls(identity)
 
 
-class BatchNormTrainSharedKernel(BatchNormTrainLaunch):
-    """Serves long channels: several blocks keep one on chip and tell each other its statistics."""
+class BatchNormTrainSharedKernel(BatchNormTrainFlowLaunch):
+    """Serves long channels: teams of blocks keep one each on chip and tell each other its statistics."""
 
     declaration: ClassVar[Declaration] = Declaration(
         devices={"cuda"},
@@ -60,9 +59,12 @@ class BatchNormTrainSharedKernel(BatchNormTrainLaunch):
                 "{channels} channels, each kept by a block, use {sm_count} SMs well enough",
             ),
             Refusal(
-                f"ceildiv(count * itemsize(dtype), {PART}) > sm_count",
-                f"a channel has {{ceildiv(count * itemsize(dtype), {PART})}} parts, whose blocks wait for each other: "
-                "{sm_count} SMs hold as many at once",
+                "spatial % 2 != 0 and itemsize(dtype) == 2",
+                "an odd spatial={spatial} allows accesses of one element only: copies to shared memory take 4 bytes",
+            ),
+            Refusal(
+                f"count * itemsize(dtype) > sm_count * ({CAPACITY})",
+                f"a channel has {{count * itemsize(dtype)}} bytes: {{sm_count}} SMs keep {{{CAPACITY}}} each",
             ),
             Refusal("channels > 1048576", "counts the parts of channels in 32 bits, got {channels} channels"),
         ),
@@ -70,9 +72,8 @@ class BatchNormTrainSharedKernel(BatchNormTrainLaunch):
     )
 
     @classmethod
-    def entry_for(cls, call: BatchNormTrainCall) -> tuple[RunBuild, Callable[[], BatchNormTrainSharedKernel]]:
+    def entry_for(cls, call: BatchNormTrainCall) -> tuple[FlowBuild, Callable[[], BatchNormTrainSharedKernel]]:
         """Returns the build identity of a call and the function that builds it."""
         form = RunForm.of_channels(call, compiled_batch=True)
-        share, parts = part_row(call.spatial, call.dtype.itemsize, form.length, call.channels, call.sm_count)
-        identity = RunBuild(form, share, call.arch, parts)
+        identity = FlowBuild.of(form, call.channels, call.dtype.itemsize, call)
         return identity, lambda: cls(identity)

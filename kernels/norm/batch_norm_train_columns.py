@@ -53,7 +53,7 @@ class BatchNormTrainColumnsKernel(Built, BatchNormTrainInterface):
                 "counts samples and channels in 32 bits, got batch={batch}, channels={channels}",
             ),
         ),
-        preferred_over={"batch_norm_train_block", "batch_norm_train_shared"},
+        preferred_over={"batch_norm_train_shared"},
     )
 
     @classmethod

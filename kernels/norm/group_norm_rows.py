@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from tileops.kernels.limits import IDLE, NARROW, ROWS, TICKETS, WAITING, row_bytes
+from tileops.kernels.flow import CAPACITY
+from tileops.kernels.limits import IDLE, NARROW, ROWS, TICKETS, row_bytes
+from tileops.kernels.norm.flow_build import FlowBuild, GroupNormFlowLaunch
 from tileops.kernels.norm.group_norm import GroupNormCall
 from tileops.kernels.norm.run_build import GroupNormLaunch, RunBuild
 from tileops.kernels.norm.runs import RunForm
-from tileops.kernels.rows import BLOCK_BYTES, WARP_BYTES, one_row, part_row, short_rows
+from tileops.kernels.rows import BLOCK_BYTES, WARP_BYTES, one_row, short_rows
 from tileops.rules.archs import at_least
-from tileops.rules.declaration import Declaration
+from tileops.rules.declaration import Declaration, Refusal
 
 
 class GroupNormWarpKernel(GroupNormLaunch):
@@ -51,21 +53,29 @@ class GroupNormBlockKernel(GroupNormLaunch):
         return identity, lambda: cls(identity)
 
 
-class GroupNormSharedKernel(GroupNormLaunch):
-    """Serves long groups: several blocks keep one on chip and tell each other its statistics."""
+class GroupNormSharedKernel(GroupNormFlowLaunch):
+    """Serves long groups: teams of blocks keep one each on chip and tell each other its statistics."""
 
     declaration: ClassVar[Declaration] = Declaration(
         devices={"cuda"},
         supported_archs=at_least(80),
-        refusal=(*IDLE, WAITING, TICKETS),
+        refusal=(
+            *IDLE,
+            Refusal(
+                "length % 2 != 0 and itemsize(dtype) == 2",
+                "an odd length={length} allows accesses of one element only: copies to shared memory take 4 bytes",
+            ),
+            Refusal(
+                f"length * itemsize(dtype) > sm_count * ({CAPACITY})",
+                f"a group has {{length * itemsize(dtype)}} bytes: {{sm_count}} SMs keep {{{CAPACITY}}} each",
+            ),
+            TICKETS,
+        ),
         preferred_over={"group_norm_block"},
     )
 
     @classmethod
-    def entry_for(cls, call: GroupNormCall) -> tuple[RunBuild, Callable[[], GroupNormSharedKernel]]:
+    def entry_for(cls, call: GroupNormCall) -> tuple[FlowBuild, Callable[[], GroupNormSharedKernel]]:
         """Returns the build identity of a call and the function that builds it."""
-        form = RunForm.of_groups(call)
-        rows = call.batch * call.groups
-        share, parts = part_row(form.spatial, call.dtype.itemsize, form.spatial, rows, call.sm_count)
-        identity = RunBuild(form, share, call.arch, parts)
+        identity = FlowBuild.of(RunForm.of_groups(call), call.batch * call.groups, call.dtype.itemsize, call)
         return identity, lambda: cls(identity)

@@ -23,8 +23,6 @@ class RunBuild:
     form: RunForm
     share: Share
     arch: int
-    parts: int = 1
-    """Blocks that share a run."""
     walks: bool = False
     """A block walks its runs, with 64-bit indices."""
 
@@ -39,13 +37,10 @@ class RunBuild:
 
         if self.walks:
             return moments.streaming(self.form, self.share, WALK)
-        if self.parts > 1:
-            return moments.shared(self.form, self.share, self.parts)
         return moments.on_chip(self.form, self.share)
 
     def __str__(self) -> str:
-        shared = f", {self.parts} blocks a run" if self.parts > 1 else ""
-        return f"{self.form}, {self.share}{shared}" + (", 64-bit indices" if self.walks else "")
+        return f"{self.form}, {self.share}" + (", 64-bit indices" if self.walks else "")
 
 
 class RunLaunch(Built):
@@ -67,13 +62,7 @@ class RunLaunch(Built):
         runs = x.view(shape)
         # The program takes x again for what is not there, and does not look at it.
         given = [runs if one is None else one.view(-1) for one in (running_mean, running_var, weight, bias)]
-        if self.identity.parts > 1:
-            count = runs.shape[1]
-            counters = x.new_empty((count + 1,), dtype=torch.int32)
-            partial = x.new_empty((count, self.identity.parts, 2), dtype=torch.float32)
-            self._launch(runs, *given, counters, partial, y.view(shape))
-        else:
-            self._launch(runs, *given, y.view(shape))
+        self._launch(runs, *given, y.view(shape))
         return y
 
 

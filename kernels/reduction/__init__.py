@@ -1,6 +1,7 @@
 """Functions along one dim: call specs, interfaces and implementations."""
 
 from tileops.kernels.reduction.cumsum import CumsumCall, CumsumInterface
+from tileops.kernels.reduction.cumsum_columns import CumsumColumnsKernel
 from tileops.kernels.reduction.cumsum_rows import CumsumShortKernel, CumsumSplitKernel, CumsumWalkKernel
 from tileops.kernels.reduction.softmax import SoftmaxCall, SoftmaxInterface
 from tileops.kernels.reduction.softmax_columns import SoftmaxColumnsKernel
@@ -23,6 +24,7 @@ SOFTMAX_IMPLEMENTATIONS: dict[str, type[SoftmaxInterface]] = {
 """The implementations of SoftmaxInterface by key."""
 
 CUMSUM_IMPLEMENTATIONS: dict[str, type[CumsumInterface]] = {
+    "cumsum_columns": CumsumColumnsKernel,
     "cumsum_short": CumsumShortKernel,
     "cumsum_split": CumsumSplitKernel,
     "cumsum_walk": CumsumWalkKernel,
@@ -33,6 +35,7 @@ __all__ = [
     "CUMSUM_IMPLEMENTATIONS",
     "SOFTMAX_IMPLEMENTATIONS",
     "CumsumCall",
+    "CumsumColumnsKernel",
     "CumsumInterface",
     "CumsumShortKernel",
     "CumsumSplitKernel",

@@ -5,7 +5,6 @@ elements, runs * spatial apart; GroupNorm has batch 1, LayerNorm x [runs, spatia
 the centred values.
 
 On chip: the threads of a run keep it in registers, so it is read once and written once: 2 * itemsize bytes an element.
-Shared: the same by several blocks a run, which tell each other mean and squares of their parts.
 Streaming: a block walks a run twice, backwards the second time, so that what the L2 cache still holds is read first;
 the mean and squares of each few accesses are merged into those so far (Chan's formula). Eight operations an element.
 """
@@ -19,12 +18,11 @@ import tilelang.language as T  # noqa: N812  # the name that TileLang programs u
 
 from tileops.kernels.norm.runs import RunForm
 from tileops.kernels.programs.lanes import combiner
-from tileops.kernels.programs.meeting import clear, publish, take_ticket, wait
 from tileops.kernels.rows import Share
 
 
 class Parts:
-    """Holds the types and the macros that the three programs are put together from."""
+    """Holds the types and the macros that the programs here and in ``flow`` are put together from."""
 
     def __init__(self, form: RunForm, share: Share, bits: str) -> None:
         self.form, self.share = form, share
@@ -200,115 +198,6 @@ def on_chip(form: RunForm, share: Share) -> Any:
                         for i in T.vectorized(width):
                             wide[i] = T.cast(kept[t, i], "float32")
                         finish(wide, mean, squares, weight, bias, y, run, access)
-
-    return main
-
-
-def shared(form: RunForm, share: Share, blocks: int) -> Any:
-    """Builds the same program with two more arguments before y: counters, int32 [1 + runs], and partial, float32.
-
-    partial is [runs, blocks, 2]: mean and squares of each of the ``blocks`` parts of a run. Both come as they are.
-    """
-    lanes, turns, width = share.lanes, share.turns, share.width
-    length = form.length
-    accesses = length // width
-    exact = accesses == blocks * lanes * turns
-    parts = Parts(form, share, "int32")
-    load, finish, keep = parts.loader(), parts.finisher(), parts.keeper()
-    sum_of = combiner(lanes)
-    runs = parts.runs
-    part_length = lanes * turns * width
-    looks = -(-blocks // lanes)
-
-    @T.prim_func
-    def main(
-        x: parts.x(),
-        running_mean: parts.statistics(),
-        running_var: parts.statistics(),
-        weight: parts.vector(form.weighted),
-        bias: parts.vector(form.biased),
-        counters: T.Tensor((runs + 1,), "int32"),
-        partial: T.Tensor((runs, blocks, 2), "float32"),
-        y: parts.x(),
-    ):
-        clear(counters, runs)
-        with T.Kernel(runs * blocks, threads=(lanes, 1)) as _:
-            # At most 85 registers a thread: the parts of other rows load while this one waits.
-            T.annotate_min_blocks_per_sm(max(1, 768 // lanes))
-            lane = T.get_thread_binding(0)
-            ticket = T.alloc_shared((1,), "int32")
-            kept = T.alloc_local((turns, width), form.dtype)
-            wide = T.alloc_local((width,), "float32")
-            mean = T.alloc_local((1,), "float32")
-            squares = T.alloc_local((1,), "float32")
-            means = T.alloc_local((looks,), "float32")
-            sums = T.alloc_local((looks,), "float32")
-            take_ticket(counters, ticket, lane)
-            run = ticket[0] // blocks
-            part = ticket[0] % blocks
-            share_of = T.cast(T.min(part_length, length - part * part_length), "float32")
-            mean[0] = 0.0
-            squares[0] = 0.0
-            for t in T.unroll(turns):
-                access = (part * turns + t) * lanes + lane
-                if exact or access < accesses:
-                    load(x, kept, t, run, access)
-            for t in T.unroll(turns):
-                access = (part * turns + t) * lanes + lane
-                if exact or access < accesses:
-                    for i in T.vectorized(width):
-                        wide[i] = T.cast(kept[t, i], "float32")
-                    for i in T.unroll(width):
-                        mean[0] = mean[0] + wide[i]
-            sum_of(mean, lane, 0)
-            mean[0] = mean[0] / share_of
-            for t in T.unroll(turns):
-                access = (part * turns + t) * lanes + lane
-                if exact or access < accesses:
-                    for i in T.vectorized(width):
-                        wide[i] = T.cast(kept[t, i], "float32")
-                    for i in T.unroll(width):
-                        squares[0] = squares[0] + (wide[i] - mean[0]) * (wide[i] - mean[0])
-            sum_of(squares, lane, 0)
-            if lane == 0:
-                partial[run, part, 0] = mean[0]
-                partial[run, part, 1] = squares[0]
-            publish(counters, run, lane)
-            wait(counters, run, blocks, lane)
-            mean[0] = 0.0
-            squares[0] = 0.0
-            for look in T.unroll(looks):
-                other = look * lanes + lane
-                means[look] = 0.0
-                sums[look] = 0.0
-                if other < blocks:
-                    means[look] = partial[run, other, 0]
-                    sums[look] = partial[run, other, 1]
-                    mean[0] = mean[0] + means[look] * (
-                        T.cast(T.min(part_length, length - other * part_length), "float32") / length
-                    )
-            sum_of(mean, lane, 0)
-            for look in T.unroll(looks):
-                other = look * lanes + lane
-                if other < blocks:
-                    squares[0] = (
-                        squares[0]
-                        + sums[look]
-                        + (means[look] - mean[0])
-                        * (means[look] - mean[0])
-                        * T.cast(T.min(part_length, length - other * part_length), "float32")
-                    )
-            sum_of(squares, lane, 0)
-            squares[0] = squares[0] / length
-            if form.momentum is not None and lane == 0 and part == 0:
-                keep(mean, squares, length, running_mean, running_var, run)
-            squares[0] = T.rsqrt(squares[0] + form.eps)
-            for t in T.unroll(turns):
-                access = (part * turns + t) * lanes + lane
-                if exact or access < accesses:
-                    for i in T.vectorized(width):
-                        wide[i] = T.cast(kept[t, i], "float32")
-                    finish(wide, mean, squares, weight, bias, y, run, access)
 
     return main
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.kernels.compiling import A100, H200, access_bytes, compiled, why_not
+from tests.kernels.compiling import A100, H200, access_bytes, compiled, copy_bytes, why_not
 from tileops.kernels import norm
 
 pytestmark = [
@@ -51,6 +51,7 @@ GROUPS = [
     ("group_norm_warp", A100, 3, 32, 8, 49, BF16),
     ("group_norm_block", H200, 8, 512, 512, 3199, FP16),
     ("group_norm_shared", H200, 2, 320, 32, 16384, BF16),
+    ("group_norm_shared", A100, 1, 96, 32, 40001, FP32),
     ("group_norm_stream", A100, 1, 6, 3, 2**30, FP32),
 ]
 
@@ -60,15 +61,19 @@ def test_groups_compile(key, facts, batch, channels, groups, spatial, dtype):
     cls = norm.GROUP_NORM_IMPLEMENTATIONS[key]
     shape = {"batch": batch, "channels": channels, "groups": groups, "spatial": spatial}
     call = cls.request(device="cuda:0", stated=facts, dtype=dtype, weighted=True, biased=True, eps=1e-5, **shape)
-    identity, source = compiled(cls, call)
-    assert ("AtomicAdd" in source) == (identity.parts > 1) == (key == "group_norm_shared")
+    _, source = compiled(cls, call)
+    assert ("AtomicLoad" in source) == ("cp_async" in source) == (key == "group_norm_shared")
+    assert ("cudaGridDependencySynchronize" in source) == (key == "group_norm_shared" and facts is H200)
 
 
 # key, device, batch, channels, spatial, dtype, param_dtype
 BATCHES = [
     ("batch_norm_train_block", H200, 256, 2048, 49, FP16, FP32),
     ("batch_norm_train_shared", H200, 64, 64, 12544, BF16, BF16),
+    ("batch_norm_train_shared", A100, 8, 3, 2**18, FP32, FP32),
     ("batch_norm_train_columns", A100, 4096, 1024, 1, BF16, FP32),
+    ("batch_norm_train_spans", H200, 256, 2048, 49, FP16, FP32),
+    ("batch_norm_train_spans", A100, 4096, 40, 1, FP32, FP32),
     ("batch_norm_train_stream", A100, 5, 3, 2**30 + 1, FP32, FP32),
     ("batch_norm_infer_wide", A100, 32, 64, 12544, FP16, FP32),
     ("batch_norm_infer_wide", H200, 32, 64, 1, BF16, FP32),
@@ -84,6 +89,6 @@ def test_batches_compile(key, facts, batch, channels, spatial, dtype, param_dtyp
     call = cls.request(device="cuda:0", stated=facts, weighted=True, biased=True, eps=1e-5, **shape, **more)
     _, source = compiled(cls, call)
     # Where a run's pieces do not start on 16 bytes, no access may be that wide.
-    assert (16 in access_bytes(source, "x")) == (
-        key in ("batch_norm_train_shared", "batch_norm_train_columns", "batch_norm_infer_wide")
+    assert (16 in access_bytes(source, "x") | copy_bytes(source)) == (
+        key.endswith(("_shared", "_columns", "_spans", "infer_wide"))
     )
