@@ -72,6 +72,8 @@ ALONG = [
     (1, 4096, 256),
     (7, 1, 1000),
     (150, 1030, 130),
+    (2, 2100, 2056),
+    (1, 5003, 1048),
 ]
 
 # Rows enough for clusters to serve them.
@@ -124,6 +126,9 @@ BATCHES = [
     (3, 300, 8000),
     (2, 2, 100001),
     (700, 9, 49),
+    (70, 1000, 49),
+    (4100, 1032, 1),
+    (33, 3000, 57),
 ]
 
 
@@ -299,14 +304,15 @@ def heads(*choices: tuple[int, int]) -> Callable[[Any], Iterator[Any]]:
     return variants
 
 
-def parted(*choices: tuple[int, int]) -> Callable[[Any], Iterator[Any]]:
-    """Returns other builds of blocks that share a row: (lanes, turns), as many parts as that takes."""
+def teamed(*choices: int) -> Callable[[Any], Iterator[Any]]:
+    """Returns other builds of runs that flow through teams of blocks: turns, as many parts as that takes."""
 
     def variants(identity: Any) -> Iterator[Any]:
-        length = identity.form.length
-        for lanes, turns in choices:
-            share = Share(lanes, 1, turns, identity.share.width)
-            yield evolve(identity, share=share, parts=-(-length // (lanes * turns * share.width)))
+        flow, runs = identity.flow, identity.form.runs
+        for turns in choices:
+            parts = -(-identity.form.length // (flow.lanes * turns * flow.width))
+            teams = min(runs, flow.teams * flow.parts // parts)
+            yield evolve(identity, flow=evolve(flow, turns=turns, parts=parts, teams=teams))
 
     return variants
 
@@ -360,7 +366,7 @@ SWEEPS: list[tuple[str, str, dict[str, Any], Callable[[Any], Iterator[Any]]]] = 
             "momentum": 0.1,
             "eps": 1e-5,
         },
-        parted((512, 8), (512, 4), (256, 4), (1024, 4)),
+        teamed(6, 8, 16, 24),
     ),
     (
         "cumsum",
