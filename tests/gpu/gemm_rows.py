@@ -265,7 +265,7 @@ class Run:
         """Prints the host time of a call, ours by name and torch's, best of five runs of 300."""
         call = call_of(64, 512, 1024, torch.bfloat16, False, True)
         a, b = operands(call)
-        functions = {key: self.kernel(key, call) for key in ("gemm_mma", "gemm_wgmma", "gemm_splitk")}
+        functions = {key: self.kernel(key, call) for key in ("gemm_mma", "gemm_wgmma", "gemm_swapped", "gemm_splitk")}
         functions["torch.matmul"] = lambda a, b: torch.matmul(a, b.T)
         for name, function in functions.items():
             best = math.inf

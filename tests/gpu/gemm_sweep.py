@@ -1,4 +1,4 @@
-"""Times candidate tiles of every GEMM implementation on the manifest's rows, for the tables in kernels/gemm/tiles.py.
+"""Times candidate tiles of every GEMM implementation on the manifest's rows, for the tables in kernels/gemm.
 
     PYTHONPATH=. python3 tests/gpu/gemm_sweep.py [LABEL ...]     rows of manifest/spec/gemm.yaml, or of the file $ROWS
 
@@ -22,7 +22,8 @@ from pathlib import Path
 import torch
 from timing import copies, gpu_us, manifest_rows, relative_error
 
-from tileops.kernels.gemm import gemv, mma, persistent, splitk, wgmma
+from tileops.kernels.gemm import gemv, mma, persistent, splitk, swapped, wgmma
+from tileops.kernels.gemm.cuts import cost, cuts
 from tileops.kernels.gemm.form import Form
 from tileops.kernels.gemm.tiles import Sharing, Tile, splitk_parts
 from tileops.kernels.gemm.walks import BLOCK_BYTES, Walk
@@ -102,6 +103,10 @@ def candidates(row: dict) -> list[tuple[str, object]]:
         blocks = torch.cuda.get_device_properties().multi_processor_count
         walks = [walk for walk in WALKS if m >= walk.tile.rows and walk.shared_bytes(n) <= BLOCK_BYTES]
         found += [("gemm_persistent", persistent.PersistentBuild(open_form, walk, blocks, ARCH)) for walk in walks]
+    if m <= 128 and aligned:
+        likely = [cut for cut in cuts(k) if m <= cut.tile.rows * 4 and (cut.tile.rows > 8 or not trans_a)]
+        likely.sort(key=lambda cut: cost(cut, m, n, k, 132))
+        found += [("gemm_swapped", swapped.SwappedBuild(open_form, cut, ARCH)) for cut in likely[:6]]
     if m <= 128 or m == 1024:
         tiles = next(tiles for most, tiles in MMA.items() if m <= most)
         found += [("gemm_mma", mma.MmaBuild(open_form, tile, ARCH, False)) for tile in tiles]
@@ -123,6 +128,7 @@ CLASSES = {
     "gemm_wgmma": wgmma.GemmWgmmaKernel,
     "gemm_mma": mma.GemmMmaKernel,
     "gemm_splitk": splitk.GemmSplitkKernel,
+    "gemm_swapped": swapped.GemmSwappedKernel,
 }
 
 
