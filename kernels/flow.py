@@ -57,9 +57,15 @@ class Flow:
         )
 
 
+TURNS = 32
+"""Accesses of a thread that make up its share, at most: each is code of its own."""
+
 ROW_BYTES = LANES * ACCESS
-CAPACITY = f"(smem_budget - {SCRATCH}) // {ROW_BYTES} * {ROW_BYTES}"
-"""Bytes of a run that an SM keeps, as a rule's text: a thread's accesses, in one block."""
+
+
+def capacity(pitch: str) -> str:
+    """Returns the bytes of a run that an SM keeps, as a rule's text: ``pitch`` is the bytes between a run's pieces."""
+    return f"min((smem_budget - {SCRATCH}) // {ROW_BYTES} * {ROW_BYTES}, gcd({pitch}, {ACCESS}) * {LANES * TURNS})"
 
 
 def slots_of(smem_budget: int, lanes: int, blocks: int, access_bytes: int, scratch: int) -> int:
@@ -72,7 +78,7 @@ def best_flow(accesses: int, runs: int, width: int, access_bytes: int, sm_count:
     choices = []
     for lanes, blocks in GRIDS:
         slots = slots_of(smem_budget, lanes, blocks, access_bytes, SCRATCH)
-        for turns in range(1, slots + 1):
+        for turns in range(1, min(slots, TURNS) + 1):
             parts = -(-accesses // (lanes * turns))
             if parts > sm_count:
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from tileops.kernels.flow import CAPACITY
+from tileops.kernels.flow import capacity
 from tileops.kernels.norm.batch_norm import BatchNormTrainCall
 from tileops.kernels.norm.flow_build import BatchNormTrainFlowLaunch, FlowBuild
 from tileops.kernels.norm.run_build import BatchNormTrainLaunch, RunBuild
@@ -13,6 +13,8 @@ from tileops.kernels.norm.runs import RunForm
 from tileops.kernels.rows import BLOCK_BYTES, NARROW_LIMIT, PART_BYTES, one_row
 from tileops.rules.archs import at_least
 from tileops.rules.declaration import Declaration, Refusal
+
+CAPACITY = capacity("spatial * itemsize(dtype)")
 
 
 class BatchNormTrainBlockKernel(BatchNormTrainLaunch):

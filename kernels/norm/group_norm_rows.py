@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from tileops.kernels.flow import CAPACITY
+from tileops.kernels.flow import capacity
 from tileops.kernels.limits import IDLE, NARROW, ROWS, TICKETS, row_bytes
 from tileops.kernels.norm.flow_build import FlowBuild, GroupNormFlowLaunch
 from tileops.kernels.norm.group_norm import GroupNormCall
@@ -14,6 +14,8 @@ from tileops.kernels.norm.runs import RunForm
 from tileops.kernels.rows import BLOCK_BYTES, WARP_BYTES, one_row, short_rows
 from tileops.rules.archs import at_least
 from tileops.rules.declaration import Declaration, Refusal
+
+CAPACITY = capacity("length * itemsize(dtype)")
 
 
 class GroupNormWarpKernel(GroupNormLaunch):

@@ -87,8 +87,15 @@ BOUNDARIES = [
         TRAIN,
         "batch_norm_train_shared",
         {"spatial": 132 * 1792},
-        {"spatial": 132 * 1792 + 2},
+        {"spatial": 132 * 1792 + 8},
         "132 SMs keep 229376 each",
+    ),
+    (
+        TRAIN,
+        "batch_norm_train_shared",
+        {"spatial": 132 * 512 - 6},
+        {"spatial": 132 * 512 + 2},
+        "132 SMs keep 65536 each",
     ),
     (TRAIN, "batch_norm_train_shared", {"spatial": 4098}, {"spatial": 4097}, "an odd spatial=4097"),
     (
