@@ -126,7 +126,7 @@ class BatchNormTrainSpansKernel(Built, BatchNormTrainInterface):
             Refusal("smem_budget < 163840", "a block takes 160 KiB of shared memory, {smem_budget} bytes are there"),
             Refusal("channels > 1048576", "counts the parts of channels in 32 bits, got {channels} channels"),
         ),
-        preferred_over={"batch_norm_train_columns", "batch_norm_train_shared"},
+        preferred_over={"batch_norm_train_columns"},
     )
 
     def __init__(self, identity: SpanBuild) -> None:
