@@ -45,7 +45,12 @@ class GemvKernel(OneLaunch):
     declaration: ClassVar[Declaration] = Declaration(
         devices={"cuda"},
         supported_archs=at_least(80),
-        refusal=(Refusal("m > 2", "m={m}: keeps the sums of at most two rows"), INDEX),
+        refusal=(
+            Refusal("m > 2", "m={m}: keeps the sums of at most two rows"),
+            # H200, float16, m=1 n=4194240 k=8: 632 us, and 318 by gemm_mma.
+            Refusal("k < 64", "k={k}: the threads that share a row of b have nothing to share"),
+            INDEX,
+        ),
         preferred_over={"gemm_swapped"},
     )
 

@@ -51,6 +51,13 @@ class GemmSwappedKernel(OneLaunch):
                 "k > 8192 and ceildiv(m, 64) * ceildiv(n, 64) * 8 <= sm_count",
                 "k={k} is long for eight blocks a tile, and there are {ceildiv(m, 64) * ceildiv(n, 64)} tiles",
             ),
+            # H200, float16, m=1 n=4194240 k=8: 394 us, and 318 by gemm_mma; with m=64 443 us, and 726 by gemm_wgmma.
+            Refusal("m <= 16 and k < 64", "k={k}: a slice of k is wider, and m={m} rows are not worth a warpgroup"),
+            Refusal(
+                # Float16, m=128 n=25217 k=2048: 42.6 us, and 34.7 by gemm_wgmma.
+                "m >= 64 and n % 8 != 0 and ceildiv(n, 64) > sm_count",
+                "the {m} rows of d are {n} elements long, no multiple of 16 bytes: they leave an element at a time",
+            ),
             *PITCH,
             TILE_COLUMNS,
             INDEX,
