@@ -7,6 +7,8 @@ from attrs import frozen
 from tileops.kernels.rows import access_width, power_of_two
 
 WARP = 32
+LANES = 16
+"""Threads side by side of a share that walks."""
 KEPT = 8
 """Accesses of a thread that stay on chip where more levels can share a row."""
 ALONE = 20
@@ -65,4 +67,4 @@ def sample_columns(count: int, itemsize: int, sm_count: int) -> ColumnShare:
 
 def walking_columns(inner: int, itemsize: int) -> ColumnShare:
     """Returns a share that walks rows of any length with 256 bytes side by side and 8 levels."""
-    return ColumnShare(16, 8, 16, access_width(inner, itemsize))
+    return ColumnShare(LANES, 8, 16, access_width(inner, itemsize))

@@ -27,6 +27,7 @@ from tileops.tools.catalogue import Asked, Known
 from tileops.tools.question import Place
 
 REDUNDANT = "it decides nothing on this device: other refusals keep the same calls out"
+DEVICE_FACTS = frozenset(field.name for field in attrs.fields(DeviceFacts))
 _RUNNABLE = 1 << 28  # elements of a tensor up to which a boundary stays near its workload row
 _RANK = 3  # dims a run of the calls of an op that are made of call specs
 _BASES = 4  # workload rows from which the search for a limit starts, the smallest first
@@ -64,6 +65,8 @@ class Boundary:
         if self.refused is not None:
             changed = self.refused.facts()
             told = " ".join(f"{name}={words.value(changed[name])}" for name in self.facts)
+            if self.refused.device_facts != self.device:
+                told = f"the same on {describe(CUDA, self.refused.device_facts)}"
             lines.append(f"  refuses  {told or self.refused.text()}")
         if self.missing is not None:
             lines.append(f"  {self.missing}")
@@ -126,6 +129,10 @@ def _of_implementation(op: Known, asked: Asked, key: str, device: DeviceFacts) -
             yield Boundary(*about, *pair)
             continue
         refused = proof.prover.find([*side.available(), side.rule.fires, side.rule.defined], side.shows_refused)
+        elsewhere = side.boards(bases) if refusal.rule.facts <= DEVICE_FACTS else None
+        if elsewhere is not None:
+            yield Boundary(*about, *elsewhere)
+            continue
         alone = proof.prover.find(side.conditions(fires=True), side.shows_alone)
         why = "no call that the implementation serves was found near the workload rows"
         if alone.status == "none":
@@ -212,6 +219,16 @@ class _Side:
             if len(_changed(*best)) == 1:
                 break
         return None if best is None else self._smaller(best)
+
+    def boards(self, bases: Sequence[CallSpec]) -> tuple[CallSpec, CallSpec] | None:
+        """Return a served call, and the same on a known board where this refusal, and no other, keeps it out."""
+        archs = self.table.declarations[self.key].supported_archs
+        for served in self._starts(bases):
+            for arch in boards():
+                refused = served.replace(stated=reference(arch))
+                if (archs is None or arch in archs) and self.refused(refused):
+                    return served, refused
+        return None
 
     def _smaller(self, pair: tuple[CallSpec, CallSpec]) -> tuple[CallSpec, CallSpec]:
         """Return a pair too large to run with the facts that the two sides share made small."""

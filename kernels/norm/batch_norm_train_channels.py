@@ -8,9 +8,10 @@ from typing import ClassVar
 from tileops.kernels.flow import capacity
 from tileops.kernels.norm.batch_norm import BatchNormTrainCall
 from tileops.kernels.norm.flow_build import BatchNormTrainFlowLaunch, FlowBuild
+from tileops.kernels.norm.limits import ALONE_BYTES, BLOCK_LENGTH
 from tileops.kernels.norm.run_build import BatchNormTrainLaunch, RunBuild
 from tileops.kernels.norm.runs import RunForm
-from tileops.kernels.rows import BLOCK_BYTES, NARROW_LIMIT, PART_BYTES, one_row
+from tileops.kernels.rows import BLOCK_BYTES, NARROW_LIMIT, one_row
 from tileops.rules.archs import at_least
 from tileops.rules.declaration import Declaration, Refusal
 
@@ -28,6 +29,7 @@ class BatchNormTrainBlockKernel(BatchNormTrainLaunch):
                 f"count * itemsize(dtype) > {BLOCK_BYTES}",
                 f"a channel has {{count * itemsize(dtype)}} bytes: a block keeps at most {BLOCK_BYTES}",
             ),
+            Refusal(f"count > {BLOCK_LENGTH}", f"a channel has {{count}} elements: a block keeps {BLOCK_LENGTH}"),
             Refusal(
                 f"count > {NARROW_LIMIT} and spatial % 2 != 0 and itemsize(dtype) == 2",
                 f"an odd spatial={{spatial}} allows accesses of one element only: a block keeps {NARROW_LIMIT} of them",
@@ -53,8 +55,8 @@ class BatchNormTrainSharedKernel(BatchNormTrainFlowLaunch):
         supported_archs=at_least(80),
         refusal=(
             Refusal(
-                f"count * itemsize(dtype) <= {PART_BYTES}",
-                f"a channel has {{count * itemsize(dtype)}} bytes: a block alone keeps {PART_BYTES}",
+                f"count * itemsize(dtype) <= {ALONE_BYTES}",
+                f"a channel has {{count * itemsize(dtype)}} bytes: a block alone is faster with up to {ALONE_BYTES}",
             ),
             Refusal(
                 f"count * itemsize(dtype) <= {BLOCK_BYTES} and channels * 8 > sm_count",
