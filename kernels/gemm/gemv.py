@@ -47,8 +47,12 @@ class GemvKernel(OneLaunch):
         supported_archs=at_least(80),
         refusal=(
             Refusal("m > 2", "m={m}: keeps the sums of at most two rows"),
-            # H200, float16, m=1 n=4194240 k=8: 632 us, and 318 by gemm_mma.
-            Refusal("k < 64", "k={k}: the threads that share a row of b have nothing to share"),
+            # H200, float16, m=1 n=4194240: at k=8 632 us, and 318 by gemm_mma; at k=64 632 us, and 173 by gemm_swapped:
+            # a row costs its warp what 632 bytes cost at the speed of memory, so it takes about 512 elements.
+            Refusal(
+                "k < (512 if trans_b else 64)",
+                "k={k}: the threads that share a row or column of b have little to share",
+            ),
             INDEX,
         ),
         preferred_over={"gemm_swapped"},

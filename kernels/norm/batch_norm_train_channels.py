@@ -8,7 +8,7 @@ from typing import ClassVar
 from tileops.kernels.flow import capacity
 from tileops.kernels.norm.batch_norm import BatchNormTrainCall
 from tileops.kernels.norm.flow_build import BatchNormTrainFlowLaunch, FlowBuild
-from tileops.kernels.norm.limits import ALONE_BYTES, BLOCK_LENGTH
+from tileops.kernels.norm.limits import BLOCK_LENGTH, CHANNEL_BYTES
 from tileops.kernels.norm.run_build import BatchNormTrainLaunch, RunBuild
 from tileops.kernels.norm.runs import RunForm
 from tileops.kernels.rows import BLOCK_BYTES, NARROW_LIMIT, one_row
@@ -55,8 +55,8 @@ class BatchNormTrainSharedKernel(BatchNormTrainFlowLaunch):
         supported_archs=at_least(80),
         refusal=(
             Refusal(
-                f"count * itemsize(dtype) <= {ALONE_BYTES}",
-                f"a channel has {{count * itemsize(dtype)}} bytes: a block alone is faster with up to {ALONE_BYTES}",
+                f"count * itemsize(dtype) <= {CHANNEL_BYTES}",
+                f"a channel has {{count * itemsize(dtype)}} bytes: a block alone is faster with up to {CHANNEL_BYTES}",
             ),
             Refusal(
                 f"count * itemsize(dtype) <= {BLOCK_BYTES} and channels * 8 > sm_count",

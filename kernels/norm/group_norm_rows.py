@@ -27,8 +27,9 @@ class GroupNormWarpKernel(GroupNormLaunch):
         supported_archs=at_least(80),
         refusal=(
             row_bytes(WARP_BYTES, "kept by a warp"),
-            # A block each is faster as long as there is an SM each: 2.1 us against 2.8 for 2 x 1280 x 25 in 32 groups.
-            Refusal("rows < sm_count", "{rows} groups, each kept by a block, find an SM each: there are {sm_count}"),
+            # 2 x 1280 x 25 in 32 groups take a block each 2.1 us, a warp each 2.8; 3 x 1280 x 51 in 64 groups 2.3 and
+            # 3.1; but 2560 groups of 1024 4.3 and 4.2.
+            Refusal("rows < 8 * sm_count", "{rows} groups, each kept by a block, find room on {sm_count} SMs at once"),
             ROWS,
         ),
         preferred_over={"group_norm_block"},

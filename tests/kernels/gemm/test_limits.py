@@ -67,7 +67,7 @@ BOUNDARIES = [
     ("gemm_swapped", {"n": 65535 * 64}, {"n": 65535 * 64 + 1}, "makes 65536 columns of 64: a grid has at most 65535"),
     ("gemm_padded", {"k": 1031}, {"k": 1032}, "the rows of a and b lie on 16-byte boundaries as they are"),
     ("gemm_padded", {"k": 1031, "m": 33}, {"k": 1031, "m": 32}, "m=32: the copy of b costs more"),
-    ("gemm_padded", {"k": 65}, {"k": 63}, "k=63: a copy with rows padded to 16 bytes"),
+    ("gemm_padded", {"k": 129}, {"k": 127}, "k=127: a copy with rows padded to 16 bytes"),
     (
         "gemm_padded",
         {"k": 8191},
@@ -80,7 +80,8 @@ BOUNDARIES = [
     ("gemm_swapped", {"m": 16, "k": 64}, {"m": 16, "k": 56}, "m=16 rows are not worth a warpgroup"),
     ("gemm_swapped", {"m": 64, "n": 8447}, {"m": 64, "n": 8449}, "the 64 rows of d are 8449 elements long"),
     ("gemm_swapped", {"m": 63, "n": 8449}, {"m": 64, "n": 8449}, "they leave an element at a time"),
-    ("gemv", {"m": 1, "k": 64}, {"m": 1, "k": 63}, "k=63: the threads that share a row of b have nothing to share"),
+    ("gemv", {"m": 1, "k": 64, "trans_b": False}, {"m": 1, "k": 63, "trans_b": False}, "k=63: the threads"),
+    ("gemv", {"m": 1, "k": 512}, {"m": 1, "k": 511}, "k=511: the threads that share"),
     ("gemv", {"m": 2}, {"m": 3}, "m=3: keeps the sums of at most two rows"),
     ("gemv", {"m": 1, "k": INDEX_LIMIT}, {"m": 1, "k": INDEX_LIMIT + 1}, "32 bits"),
     ("gemm_splitk", {"n": 66 * 64}, {"n": 66 * 64 + 1}, "67 tiles of 64 x 64 occupy more than half of 132 SMs"),

@@ -58,13 +58,13 @@ BOUNDARIES = [
     (LAYER, "layer_norm_block", {"length": 65536}, {"length": 65538}, "kept by a block"),
     (LAYER, "layer_norm_block", {"length": 32767}, {"length": 32769}, "an odd length=32769"),
     (LAYER, "layer_norm_block", {"rows": COUNT_LIMIT}, {"rows": 2**31}, "32 bits"),
-    (GROUP, "group_norm_warp", {"batch": 5, "spatial": 512}, {"batch": 5, "spatial": 513}, "2052 bytes"),
+    (GROUP, "group_norm_warp", {"batch": 33, "spatial": 512}, {"batch": 33, "spatial": 513}, "2052 bytes"),
     (
         GROUP,
         "group_norm_warp",
-        {"batch": 132, "channels": 2, "groups": 1, "spatial": 49},
-        {"batch": 131, "channels": 2, "groups": 1, "spatial": 49},
-        "131 groups, each kept by a block",
+        {"batch": 1056, "channels": 2, "groups": 1, "spatial": 49},
+        {"batch": 1055, "channels": 2, "groups": 1, "spatial": 49},
+        "1055 groups, each kept by a block",
     ),
     (GROUP, "group_norm_warp", {"spatial": 8, "batch": 2**26 - 32}, {"spatial": 8, "batch": 2**26}, "32 bits"),
     (
@@ -120,8 +120,8 @@ BOUNDARIES = [
     (
         TRAIN,
         "batch_norm_train_shared",
-        {"channels": 16, "spatial": 514},
-        {"channels": 16, "spatial": 512},
+        {"channels": 16, "spatial": 1026},
+        {"channels": 16, "spatial": 1024},
         "a block alone is faster",
     ),
     (
@@ -259,7 +259,8 @@ def test_the_general_one_serves_every_call(asked, key, calls):
         (LAYER, {"length": 768, "rows": 8}, "layer_norm_block"),
         (LAYER, {"length": 9216}, "layer_norm_block"),
         (LAYER, {"length": 100000}, "layer_norm_stream"),
-        (GROUP, {"spatial": 49, "batch": 8}, "group_norm_warp"),
+        (GROUP, {"spatial": 49, "batch": 33}, "group_norm_warp"),
+        (GROUP, {"spatial": 49, "batch": 32}, "group_norm_block"),
         (GROUP, {"spatial": 49}, "group_norm_block"),
         (TRAIN, {"batch": 4, "channels": 2**20, "spatial": 1}, "batch_norm_train_columns"),
         (TRAIN, {"batch": 4096, "channels": 1024, "spatial": 14}, "batch_norm_train_stream"),

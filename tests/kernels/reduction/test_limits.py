@@ -105,7 +105,13 @@ BOUNDARIES = [
     (CUMSUM, "cumsum_short", {"length": 1024}, {"length": 1025}, "2050 bytes: read by a warp at once"),
     (CUMSUM, "cumsum_short", {"length": 64}, {"length": 64, "inner": 2}, "inner=2"),
     (CUMSUM, "cumsum_short", {"length": 8, "outer": COUNT_LIMIT}, {"length": 8, "outer": 2**31}, "32 bits"),
-    (CUMSUM, "cumsum_split", {"outer": 87}, {"outer": 88}, "88 blocks that walk keep 132 SMs busy"),
+    (
+        CUMSUM,
+        "cumsum_split",
+        {"outer": 87, "length": 8192},
+        {"outer": 88, "length": 8192},
+        "88 blocks that walk keep 132 SMs busy",
+    ),
     (
         CUMSUM,
         "cumsum_split",
@@ -113,7 +119,7 @@ BOUNDARIES = [
         {"outer": 1, "inner": 87 * 128 + 8},
         "keep 132 SMs busy",
     ),
-    (CUMSUM, "cumsum_split", {"outer": 1, "length": 4096}, {"outer": 1, "length": 4095}, "too little work"),
+    (CUMSUM, "cumsum_split", {"outer": 1, "length": 8192}, {"outer": 1, "length": 8191}, "too little work"),
     (
         CUMSUM,
         "cumsum_split",
