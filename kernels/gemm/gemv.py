@@ -47,11 +47,13 @@ class GemvKernel(OneLaunch):
         supported_archs=at_least(80),
         refusal=(
             Refusal("m > 2", "m={m}: keeps the sums of at most two rows"),
-            # H200, float16, m=1 n=4194240: at k=8 632 us, and 318 by gemm_mma; at k=64 632 us, and 173 by gemm_swapped:
-            # a row costs its warp what 632 bytes cost at the speed of memory, so it takes about 512 elements.
+            # H200, float16, m=1 n=4194240 k=8: 632 us, and 318 by gemm_mma.
+            Refusal("k < 64", "k={k}: the threads that share a row or column of b have nothing to share"),
             Refusal(
-                "k < (512 if trans_b else 64)",
-                "k={k}: the threads that share a row or column of b have little to share",
+                # The same at k=64, 632 us, and 173 by gemm_swapped, which serves just these; but n=4194248 takes
+                # gemm_mma 1.9 times as long. A row costs its warps what 632 bytes cost at the speed of memory.
+                "arch == 90 and k < 512 and k % 8 == 0 and trans_b and not trans_a and n <= 4194240",
+                "k={k}: rows of b are too short for warps of their own, and Hopper's tiles take them",
             ),
             INDEX,
         ),
