@@ -11,6 +11,6 @@ ALONE_BYTES = 65536
 """Bytes that a block alone is faster with than a team, which takes 5 us to meet: 2.5 us against 5.0 for 3 channels of
 36864 bytes, 4.5 against 6.6 for 16 groups of 32776; but 7.2 against 6.6 for 16 groups of 65552, of odd planes."""
 
-CHANNEL_BYTES = 131072
+CHANNEL_BYTES = 98304
 """The same of a channel of BatchNorm: 3.5 us against 4.8 for 3 channels of 73728 bytes; channels of 131072 bytes take a
-block each 5.2, and of 147456 with teams 5.5."""
+block each 5.2, and of 147456 with teams 5.5. Between the two the limit is a guess."""
