@@ -10,7 +10,7 @@ from attrs import frozen
 from tileops.kernels.gemm.call import GemmCall
 from tileops.kernels.gemm.form import Form
 from tileops.kernels.gemm.interface import OneLaunch
-from tileops.kernels.gemm.limits import INDEX
+from tileops.kernels.gemm.limits import GRID_Y, INDEX
 from tileops.kernels.gemm.tiles import Sharing, gemv_sharing
 from tileops.rules.archs import at_least
 from tileops.rules.declaration import Declaration, Refusal
@@ -52,7 +52,7 @@ class GemvKernel(OneLaunch):
             Refusal(
                 # The same at k=64, 632 us, and 173 by gemm_swapped, which serves just these; but n=4194248 takes
                 # gemm_mma 1.9 times as long. A row costs its warps what 632 bytes cost at the speed of memory.
-                "arch == 90 and k < 512 and k % 8 == 0 and trans_b and not trans_a and n <= 4194240",
+                f"arch == 90 and k < 512 and k % 8 == 0 and trans_b and not trans_a and n <= {64 * GRID_Y}",
                 "k={k}: rows of b are too short for warps of their own, and Hopper's tiles take them",
             ),
             INDEX,

@@ -28,7 +28,7 @@ class GemmInterface(KernelInterface):
 
 
 class OneLaunch(GemmInterface):
-    """Stands above the implementations whose program is (a, b, d) and leaves m open or compiled in."""
+    """Stands above the implementations of one program, which is (a, b, d) where they launch nothing else."""
 
     def __init__(self, identity: Any) -> None:
         """Compiles the program of a build identity for its arch. Needs nvcc or TileLang's disk cache."""

@@ -10,13 +10,10 @@ from attrs import frozen
 from tileops.kernels.gemm.call import GemmCall
 from tileops.kernels.gemm.form import Form
 from tileops.kernels.gemm.interface import OneLaunch
-from tileops.kernels.gemm.limits import INDEX_LIMIT
+from tileops.kernels.gemm.limits import GRID_Y, INDEX_LIMIT
 from tileops.kernels.gemm.tiles import MMA_WIDE, Tile, mma_tile
 from tileops.rules.archs import at_least
 from tileops.rules.declaration import Declaration
-
-GRID_Y = 65535
-"""Most blocks along a grid's second axis, which counts tile columns."""
 
 WIDE_BLOCKS = 1024
 """Blocks of the 64-bit program, which walk the tiles: several an SM on any board."""

@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 import torch
 from attrs import frozen
 
-from tileops.kernels.compile import compile_program, launcher
 from tileops.kernels.gemm.call import GemmCall
 from tileops.kernels.gemm.cuts import ACCESS, Cut, padded, swapped_cut
 from tileops.kernels.gemm.form import Form
-from tileops.kernels.gemm.interface import GemmInterface
+from tileops.kernels.gemm.interface import OneLaunch
 from tileops.kernels.gemm.limits import INDEX, TILE_COLUMNS
 from tileops.kernels.gemm.tiles import Tile, wgmma_tile
 from tileops.rules.archs import exactly
@@ -33,11 +32,15 @@ class PaddedBuild:
 
         return program(self.form, self.plan)
 
+    def options(self) -> dict[str, Any]:
+        """Returns how to compile it."""
+        return {}
+
     def __str__(self) -> str:
         return f"{self.form}, {self.plan}"
 
 
-class GemmPaddedKernel(GemmInterface):
+class GemmPaddedKernel(OneLaunch):
     """Serves products on Hopper whose operands' rows are no multiples of 16 bytes apart."""
 
     declaration: ClassVar[Declaration] = Declaration(
@@ -71,18 +74,6 @@ class GemmPaddedKernel(GemmInterface):
         ),
         preferred_over={"gemm_splitk"},
     )
-
-    def __init__(self, identity: PaddedBuild) -> None:
-        """Compiles the program of a build identity for its arch. Needs nvcc or TileLang's disk cache."""
-        self.identity = identity
-        self._launch = launcher(self.compile(identity))
-        self._m_axis = 1 if identity.form.trans_a else 0
-        self._n_axis = 0 if identity.form.trans_b else 1
-
-    @classmethod
-    def compile(cls, identity: PaddedBuild) -> Any:
-        """Returns TileLang's kernel object for a build identity."""
-        return compile_program(identity.program, identity.arch)
 
     @classmethod
     def entry_for(cls, call: GemmCall) -> tuple[PaddedBuild, Callable[[], GemmPaddedKernel]]:

@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 import torch
 from attrs import frozen
 
-from tileops.kernels.compile import compile_program, launcher
 from tileops.kernels.gemm.call import GemmCall
 from tileops.kernels.gemm.form import Form
-from tileops.kernels.gemm.interface import GemmInterface
+from tileops.kernels.gemm.interface import OneLaunch
 from tileops.kernels.gemm.limits import INDEX
 from tileops.kernels.gemm.tiles import Tile, splitk_parts, splitk_tile
 from tileops.rules.archs import at_least
@@ -42,7 +41,7 @@ class SplitkBuild:
         return f"{self.form}, {self.tile}, {self.parts} parts" + (", copy engine" if self.tma else "")
 
 
-class GemmSplitkKernel(GemmInterface):
+class GemmSplitkKernel(OneLaunch):
     """Serves products whose tiles would leave most SMs idle."""
 
     declaration: ClassVar[Declaration] = Declaration(
@@ -61,18 +60,6 @@ class GemmSplitkKernel(GemmInterface):
         ),
         preferred_over={"gemm_wgmma"},
     )
-
-    def __init__(self, identity: SplitkBuild) -> None:
-        """Compiles the program of a build identity for its arch. Needs nvcc or TileLang's disk cache."""
-        self.identity = identity
-        self._launch = launcher(self.compile(identity))
-        self._m_axis = 1 if identity.form.trans_a else 0
-        self._n_axis = 0 if identity.form.trans_b else 1
-
-    @classmethod
-    def compile(cls, identity: SplitkBuild) -> Any:
-        """Returns TileLang's kernel object for a build identity."""
-        return compile_program(identity.program, identity.arch, **identity.options())
 
     @classmethod
     def entry_for(cls, call: GemmCall) -> tuple[SplitkBuild, Callable[[], GemmSplitkKernel]]:

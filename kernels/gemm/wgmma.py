@@ -10,13 +10,10 @@ from attrs import frozen
 from tileops.kernels.gemm.call import GemmCall
 from tileops.kernels.gemm.form import Form
 from tileops.kernels.gemm.interface import OneLaunch
-from tileops.kernels.gemm.limits import INDEX
+from tileops.kernels.gemm.limits import INDEX, PITCH, TILE_COLUMNS
 from tileops.kernels.gemm.tiles import Tile, wgmma_tile
 from tileops.rules.archs import exactly
 from tileops.rules.declaration import Declaration, Refusal
-
-GRID_Y = 65535
-"""Most blocks along a grid's second axis, which counts tile columns."""
 
 
 @frozen
@@ -49,20 +46,8 @@ class GemmWgmmaKernel(OneLaunch):
         supported_archs=exactly(90),
         refusal=(
             Refusal("m < 64", "m={m}: one tile has at least 64 rows"),
-            Refusal(
-                "(m if trans_a else k) * itemsize(dtype) % 16 != 0",
-                "a row of a as stored has {(m if trans_a else k) * itemsize(dtype)} bytes: "
-                "the copy engine takes multiples of 16",
-            ),
-            Refusal(
-                "(k if trans_b else n) * itemsize(dtype) % 16 != 0",
-                "a row of b as stored has {(k if trans_b else n) * itemsize(dtype)} bytes: "
-                "the copy engine takes multiples of 16",
-            ),
-            Refusal(
-                f"ceildiv(n, 64) > {GRID_Y}",
-                f"n={{n}} makes {{ceildiv(n, 64)}} columns of 64: a grid has at most {GRID_Y}",
-            ),
+            *PITCH,
+            TILE_COLUMNS,
             INDEX,
         ),
     )
