@@ -53,6 +53,9 @@ def enrol(op: Op) -> tuple[torch.Tensor, str, torch._ops.OpOverload]:
     _INSTANCES[number] = weakref.ref(op, lambda _: _INSTANCES.pop(number, None))
     with _disable_current_modes(), torch.inference_mode(mode=False):
         name = torch.tensor(number, dtype=torch.int64, device="cpu")
+    # What torch._dynamo.mark_static_address writes, without its import of 1 s: inductor's CUDA graphs take the name as
+    # it is, as they take weights. They would look for any other input in device memory of their own, and fail.
+    name._dynamo_static_input_type = "unguarded"  # type: ignore[attr-defined]
     about = json.dumps(
         {"op": _label(cls), "params": _plain(op.params), "target": _target(op)}, sort_keys=True, separators=(",", ":")
     )

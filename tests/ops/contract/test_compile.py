@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch._dynamo
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tileops
@@ -124,6 +127,22 @@ def test_a_call_outside_the_signature_is_refused_in_a_compiled_region_too(sample
     compiled = torch.compile(lambda *given: op(*given), fullgraph=True, backend=BACKEND)
     with pytest.raises((SignatureError, RuntimeError), match=f"{sample.traced()[0]}: input "):
         compiled(*tensors)
+
+
+def test_inductor_takes_the_name_of_an_instance_as_it_takes_weights(sample):
+    seen = []
+
+    def look(graph, given):
+        static = TracingContext.get().fw_metadata.static_input_indices
+        seen.append([(tensor.dtype, tensor.dim(), str(tensor.device), at in static) for at, tensor in enumerate(given)])
+        return make_boxed_func(graph.forward)
+
+    op = sample.op()
+    torch.compile(lambda *tensors: op(*tensors), fullgraph=True, backend=aot_autograd(fw_compiler=look))(
+        *sample.tensors()
+    )
+    static = [(dtype, dim, where) for dtype, dim, where, is_static in seen[0] if is_static]
+    assert static == [(torch.int64, 0, "cpu")] * len(sample.traced())
 
 
 @pytest.mark.cuda_only
