@@ -26,6 +26,7 @@ def compile_program(
     index_bits: int = 32,
     by_hand: bool = False,
     own_barriers: bool = False,
+    whole_accesses: bool = False,
 ) -> Any:
     """Builds ``program`` and compiles it for ``arch``; returns TileLang's kernel object. Needs nvcc, no GPU.
 
@@ -33,6 +34,8 @@ def compile_program(
     ``by_hand`` leaves it to the program who does what and who waits for whom.
     ``index_bits`` is the width of index arithmetic: 64 for programs with dimensions of 2**31 and more.
     ``own_barriers``: TileLang adds no barrier to the program's, and no two buffers of it share memory.
+    ``whole_accesses``: several elements of global memory side by side are one instruction, which passes no barrier;
+    else nvcc moves reads at will and now and then stores the elements one by one.
     """
     # TileLang has no types, and importing it takes a second.
     tilelang: Any = importlib.import_module("tilelang")
@@ -44,6 +47,8 @@ def compile_program(
         configs |= {key.TL_DISABLE_WARP_SPECIALIZED: True, key.TL_DISABLE_THREAD_STORAGE_SYNC: True}
     if own_barriers:
         configs |= {key.TL_DISABLE_THREAD_STORAGE_SYNC: True, key.TL_DISABLE_SHARED_MEMORY_REUSE: True}
+    if whole_accesses:
+        configs[key.TL_ENABLE_LOWER_LDGSTG] = True
     with _building:
         return tilelang.compile(
             program(), target=target_of(arch), execution_backend="tvm_ffi", pass_configs=configs or None
@@ -54,7 +59,7 @@ def launcher(kernel: Any) -> Callable[..., Any]:
     """Returns a compiled kernel's bare entry: tensors in the program's order, outputs among them.
 
     It launches on the current stream of the tensors' device and returns at once. The entry makes that device
-    current and leaves it so; where there are several, the caller's is put back.
+    current and leaves it so; where it is not the caller's, the caller's is put back.
     """
     # TileLang exports every program under this name beside its own.
     entry: Callable[..., Any] = kernel.adapter.get_exportable_executable()["main"]
@@ -62,7 +67,11 @@ def launcher(kernel: Any) -> Callable[..., Any]:
         return entry
 
     def launch(*tensors: torch.Tensor) -> None:
-        with torch.cuda.device(tensors[0].device):
+        device = tensors[0].device
+        if device.index == torch.cuda.current_device():
             entry(*tensors)
+        else:
+            with torch.cuda.device(device):
+                entry(*tensors)
 
     return launch
