@@ -56,6 +56,11 @@ class BatchNormTrainColumnsKernel(Built, BatchNormTrainInterface):
         preferred_over={"batch_norm_train_shared"},
     )
 
+    def __init__(self, identity: ColumnsBuild) -> None:
+        """Compiles the program of a build identity."""
+        super().__init__(identity)
+        self._shape = (-1, identity.form.groups)
+
     @classmethod
     def entry_for(cls, call: BatchNormTrainCall) -> tuple[ColumnsBuild, Callable[[], BatchNormTrainColumnsKernel]]:
         """Returns the build identity of a call and the function that builds it."""
@@ -74,8 +79,8 @@ class BatchNormTrainColumnsKernel(Built, BatchNormTrainInterface):
     ) -> torch.Tensor:
         """Returns a new y of x's shape and dtype and writes the running statistics."""
         y = torch.empty_like(x)
-        shape = (-1, self.identity.form.groups)
         weight = running_mean if weight is None else weight
         bias = running_mean if bias is None else bias
-        self._launch(x.view(shape), running_mean, running_var, weight, bias, y.view(shape))
+        samples, out = (x, y) if x.dim() == 2 else (x.view(self._shape), y.view(self._shape))
+        self._launch(samples, running_mean, running_var, weight, bias, out)
         return y

@@ -163,6 +163,6 @@ class BatchNormTrainSpansKernel(Built, BatchNormTrainInterface):
         weight = running_mean if weight is None else weight
         bias = running_mean if bias is None else bias
         records = x.new_empty((self._records,), dtype=torch.uint64)
-        samples, out = x.view(self._shape), y.view(self._shape)
+        samples, out = (x, y) if x.dim() == 2 else (x.view(self._shape), y.view(self._shape))
         self._launch(samples, running_mean, running_var, weight, bias, records, out)
         return y

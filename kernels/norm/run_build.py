@@ -61,7 +61,7 @@ class RunLaunch(Built):
         y = torch.empty_like(x)
         runs = x.view(shape)
         # The program takes x again for what is not there, and does not look at it.
-        given = [runs if one is None else one.view(-1) for one in (running_mean, running_var, weight, bias)]
+        given = [runs if one is None else one for one in (running_mean, running_var, weight, bias)]
         self._launch(runs, *given, y.view(shape))
         return y
 
