@@ -49,8 +49,8 @@ class RMSNormLaunch(Built, Rows, RMSNormInterface):
     def __init__(self, identity: RMSNormBuild) -> None:
         """Compiles the program of a build identity."""
         super().__init__(identity)
+        self._length = identity.form.length
         self._row = (identity.form.length,)
-        self._shape = (-1, identity.form.length)
 
     @classmethod
     def identity_of(cls, call: RMSNormCall, share: Share) -> RMSNormBuild:
@@ -60,8 +60,8 @@ class RMSNormLaunch(Built, Rows, RMSNormInterface):
     def forward(self, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         """Returns a new y of x's shape and dtype."""
         y = torch.empty_like(x)
-        # A view costs more than a microsecond.
-        rows, out = (x, y) if x.shape[1:] == self._row else (x.view(self._shape), y.view(self._shape))
+        # A view costs a microsecond, and two where its shape is a tuple.
+        rows, out = (x, y) if x.shape[1:] == self._row else (x.view(-1, self._length), y.view(-1, self._length))
         self._launch(rows, flat(weight, rows), out)
         return y
 
@@ -72,8 +72,8 @@ class FusedAddRMSNormLaunch(Built, Rows, FusedAddRMSNormInterface):
     def __init__(self, identity: RMSNormBuild) -> None:
         """Compiles the program of a build identity."""
         super().__init__(identity)
+        self._length = identity.form.length
         self._row = (identity.form.length,)
-        self._shape = (-1, identity.form.length)
 
     @classmethod
     def identity_of(cls, call: FusedAddRMSNormCall, share: Share) -> RMSNormBuild:
@@ -86,7 +86,7 @@ class FusedAddRMSNormLaunch(Built, Rows, FusedAddRMSNormInterface):
         if x.shape[1:] == self._row:
             self._launch(x, residual, flat(weight, x), y)
         else:
-            shape = self._shape
-            rows = x.view(shape)
-            self._launch(rows, residual.view(shape), flat(weight, rows), y.view(shape))
+            length = self._length
+            rows = x.view(-1, length)
+            self._launch(rows, residual.view(-1, length), flat(weight, rows), y.view(-1, length))
         return y

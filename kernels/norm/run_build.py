@@ -72,8 +72,8 @@ class LayerNormLaunch(Built, Rows, LayerNormInterface):
     def __init__(self, identity: RunBuild) -> None:
         """Compiles the program of a build identity."""
         super().__init__(identity)
+        self._length = identity.form.spatial
         self._row = (identity.form.spatial,)
-        self._shape = (-1, identity.form.spatial)
 
     @classmethod
     def identity_of(cls, call: LayerNormCall, share: Share) -> RunBuild:
@@ -83,8 +83,8 @@ class LayerNormLaunch(Built, Rows, LayerNormInterface):
     def forward(self, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
         """Returns a new y of x's shape and dtype."""
         y = torch.empty_like(x)
-        # A view costs more than a microsecond.
-        rows, out = (x, y) if x.shape[1:] == self._row else (x.view(self._shape), y.view(self._shape))
+        # A view costs a microsecond, and two where its shape is a tuple.
+        rows, out = (x, y) if x.shape[1:] == self._row else (x.view(-1, self._length), y.view(-1, self._length))
         self._launch(rows, rows, rows, flat(weight, rows), flat(bias, rows), out)
         return y
 

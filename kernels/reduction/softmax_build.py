@@ -64,7 +64,6 @@ class SoftmaxLaunch(Built, Rows, SoftmaxInterface):
         form = identity.form
         columns = isinstance(identity.share, ColumnShare)
         self._slice = (form.length, form.inner) if columns else (form.length,)
-        self._shape = (-1, *self._slice)
         self._met = 0 if identity.clustered or identity.parts == 1 else identity.parts
 
     @classmethod
@@ -75,8 +74,8 @@ class SoftmaxLaunch(Built, Rows, SoftmaxInterface):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns a new y of x's shape and dtype."""
         y = torch.empty_like(x)
-        # A view costs more than a microsecond.
-        rows, out = (x, y) if x.shape[1:] == self._slice else (x.view(self._shape), y.view(self._shape))
+        # A view costs a microsecond, and two where its shape is a tuple.
+        rows, out = (x, y) if x.shape[1:] == self._slice else (x.view(-1, *self._slice), y.view(-1, *self._slice))
         if self._met:
             count = rows.shape[0]
             counters = x.new_empty((count + 1,), dtype=torch.int32)
