@@ -61,8 +61,8 @@ class CumsumBuild:
 
     @property
     def parts(self) -> int:
-        """Returns how many parts a row has."""
-        return -(-self.form.length // (self.slice_length * self.steps)) if self.steps else 1
+        """Returns how many parts a row has; 0: rows are whole."""
+        return -(-self.form.length // (self.slice_length * self.steps)) if self.steps else 0
 
     def program(self) -> Any:
         """Returns the device program."""
@@ -88,20 +88,21 @@ class CumsumLaunch(Built, CumsumInterface):
         """Compiles the program of a build identity."""
         super().__init__(identity)
         form = identity.form
-        self._columns = isinstance(identity.share, ColumnShare)
-        self._shape = (-1, form.length, form.inner) if self._columns else (-1, form.length)
-        self._parts = identity.parts if identity.steps else 0
+        inner = (form.inner,) if isinstance(identity.share, ColumnShare) else ()
+        self._row = (form.length, *inner)
+        self._sums = (identity.parts, *inner) if identity.parts else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns a new y of x's shape and dtype."""
         y = torch.empty_like(x)
-        rows = x.view(self._shape)
-        if self._parts:
-            inner = (rows.shape[2],) if self._columns else ()
-            partial = x.new_empty((rows.shape[0], self._parts, *inner), dtype=torch.float32)
-            self._launch(rows, partial, y.view(self._shape))
+        # A view costs more than a microsecond.
+        seen = x.shape[1:] == self._row
+        rows, out = (x, y) if seen else (x.view(-1, *self._row), y.view(-1, *self._row))
+        if self._sums:
+            partial = x.new_empty((rows.shape[0], *self._sums), dtype=torch.float32)
+            self._launch(rows, partial, out)
         else:
-            self._launch(rows, y.view(self._shape))
+            self._launch(rows, out)
         return y
 
 
