@@ -2,6 +2,7 @@
 
 Each block computes one tile of d; all its threads copy slices of a and b into a ring in shared memory and multiply.
 Copies are as wide as the row pitches allow, down to single elements, so any m, n and k will do.
+2 m n k operations; m k ceil(n / tile columns) + n k ceil(m / tile rows) elements copied, mostly from the L2 cache.
 """
 
 # mypy: ignore-errors

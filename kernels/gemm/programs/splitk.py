@@ -1,6 +1,7 @@
 """GEMM for few tiles and a long k: the slices of k are shared out among blocks, then added up.
 
-First pass: block (tile, part) multiplies its part of k and writes a float32 tile to a workspace [parts, m, n].
+First pass: block (tile, part) multiplies its part of k and writes a float32 tile to a workspace [parts, m, n]:
+2 m n k operations, a and b copied as in one pass.
 Second pass: each thread adds the parts of its elements in order and rounds once, so a result is the same on every
 run. The workspace costs 8 bytes an element and part, which stay in the L2 cache at these sizes. On Hopper either
 pass starts while the kernel before it ends and waits for its results before it reads.

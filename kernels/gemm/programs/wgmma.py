@@ -4,7 +4,8 @@ Each block computes one tile of d. One warpgroup issues the copies of the next s
 shared memory; the others multiply (wgmma, both operands from shared memory, float32 accumulators in registers).
 The tile leaves through shared memory, by one bulk store where d's row pitch is a multiple of 16 bytes.
 
-2 m n k operations; (m + n k / tile rows ...) reads go mostly to L2: blocks run in bands of tiled.BAND tile rows.
+2 m n k operations. Of a and b, m k ceil(n / tile columns) + n k ceil(m / tile rows) elements are copied, mostly from
+the L2 cache, as blocks run in bands of tiled.BAND tile rows; from memory each at least once, and m n of d go there.
 """
 
 # mypy: ignore-errors

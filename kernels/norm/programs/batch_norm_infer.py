@@ -1,7 +1,7 @@
 """BatchNorm by the running statistics: y = (x - mean) / sqrt(var + eps) * weight + bias, all but x one a channel.
 
 x [batch, channels * spatial] goes by in accesses of a thread; the channels' numbers stay in the L1 cache.
-2 * itemsize bytes and at most five operations an element.
+2 * itemsize bytes and two to four operations an element, by what there is of weight and bias.
 """
 
 # mypy: ignore-errors

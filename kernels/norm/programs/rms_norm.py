@@ -1,8 +1,9 @@
-"""RMSNorm and fused add and RMSNorm: y = x / sqrt(mean(x * x) + eps) * weight, rows side by side in memory.
+"""RMSNorm and fused add and RMSNorm: y = x / sqrt(mean(x * x) + eps) * weight, of contiguous rows.
 
 On chip: the threads of a row keep it in registers between the sum and the result, so a row is read once and written
-once: 2 * length * itemsize bytes a row (4 with the addition), 4 operations an element.
-Streaming: a block walks a row twice, backwards the second time, so that what the L2 cache still holds is read first.
+once: 2 * length * itemsize bytes a row (4 with the addition), four operations an element (five).
+Streaming: a block walks a row twice, backwards the second time, so that what the L2 cache still holds is read first:
+x, or the sum that was written, is read once more.
 """
 
 # mypy: ignore-errors
@@ -211,7 +212,7 @@ def streaming(form: NormForm, share: Share, added: bool, blocks: int) -> Any:
                     for t in T.unroll(turns):
                         access = (step * turns + t) * lanes + lane
                         if exact or access < accesses:
-                            # A thread reads back just what it wrote.
+                            # residual is x where nothing is added; a sum is read back by the thread that wrote it.
                             load(residual, kept, t, row, access * width)
                     for t in T.unroll(turns):
                         access = (step * turns + t) * lanes + lane
