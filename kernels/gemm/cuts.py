@@ -6,10 +6,7 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from tileops.kernels.gemm.tiles import Tile
-
-ACCESS = 8
-"""Elements of 16 bytes: the copy engine wants rows to lie on such boundaries."""
+from tileops.kernels.gemm.tiles import ACCESS, Tile
 
 RING_BYTES = 229376
 """Shared memory in bytes that rings may take on arch 90; a cluster's float32 tiles come to lie in it afterwards."""

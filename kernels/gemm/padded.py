@@ -9,11 +9,11 @@ import torch
 from attrs import frozen
 
 from tileops.kernels.gemm.call import GemmCall
-from tileops.kernels.gemm.cuts import ACCESS, Cut, padded, swapped_cut
+from tileops.kernels.gemm.cuts import Cut, padded, swapped_cut
 from tileops.kernels.gemm.form import Form
 from tileops.kernels.gemm.interface import OneLaunch
 from tileops.kernels.gemm.limits import INDEX, TILE_COLUMNS
-from tileops.kernels.gemm.tiles import Tile, wgmma_tile
+from tileops.kernels.gemm.tiles import ACCESS, Tile, wgmma_tile
 from tileops.rules.archs import exactly
 from tileops.rules.declaration import Declaration, Refusal
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from attrs import frozen
 
+ACCESS = 8
+"""Elements of 16 bytes: a thread's widest access, and what row pitches have to be multiples of for bulk copies."""
+
 
 @frozen
 class Tile:

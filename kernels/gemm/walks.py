@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from tileops.kernels.gemm.tiles import Tile
+from tileops.kernels.gemm.tiles import ACCESS, Tile
 
 BLOCK_BYTES = 231424
 """Shared memory in bytes that a block may use for tiles on arch 90, 1 KiB for barriers aside."""
 
 SLAB = 64
 """Rows of one wgmma instruction; where threads store d, they are staged together."""
-
-ACCESS = 8
-"""Elements of 16 bytes: of an access, and of what d's row pitch has to be a multiple of for bulk stores."""
 
 
 @frozen
@@ -22,7 +19,7 @@ class Walk:
 
     tile: Tile
     turns: bool
-    """Whether the two multiplying warpgroups take turns with whole tiles, or halve the rows of each."""
+    """Whether two multiplying warpgroups take turns with whole tiles, or all share the rows of each."""
     chunk: int
     """Columns that leave a tile together, through shared memory."""
     buffers: int
@@ -31,21 +28,26 @@ class Walk:
     """Rows of tiles that are walked before moving on along n: their operands stay in the L2 cache."""
 
     @property
+    def groups(self) -> int:
+        """Returns the multiplying warpgroups of a block."""
+        return self.tile.threads // 128
+
+    @property
     def share(self) -> int:
         """Returns the rows of a tile that one warpgroup multiplies."""
-        return self.tile.rows if self.turns else self.tile.rows // 2
+        return self.tile.rows if self.turns else self.tile.rows // self.groups
 
     def shared_bytes(self, n: int) -> int:
         """Returns the shared memory of a block in bytes: the ring, and what each warpgroup stages for d."""
         staged = self.share * self.chunk * self.buffers if n % ACCESS == 0 else SLAB * (self.tile.cols + ACCESS)
-        return self.tile.shared_bytes() + 2 * 2 * staged
+        return self.tile.shared_bytes() + 2 * self.groups * staged
 
     def rounds(self, m: int, n: int, sm_count: int) -> int:
         """Returns the tiles of the block that has most."""
         return -(-self.tile.count(m, n) // max(sm_count, 1))
 
     def __str__(self) -> str:
-        form = "by turns" if self.turns else "in halves"
+        form = "by turns" if self.turns else "in halves" if self.groups == 2 else "in thirds"
         return f"{self.tile}, {form}, {self.buffers} chunks of {self.chunk}, bands of {self.band}"
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import tilelang.language as T  # noqa: N812  # the name that TileLang programs use
 
-from tileops.kernels.gemm.cuts import ACCESS, Cut, padded
+from tileops.kernels.gemm.cuts import Cut, padded
 from tileops.kernels.gemm.form import Form
 from tileops.kernels.gemm.programs import swapped
 from tileops.kernels.gemm.programs.tiled import BAND, accumulate, rows_of, type_a, type_b
-from tileops.kernels.gemm.tiles import Tile
+from tileops.kernels.gemm.tiles import ACCESS, Tile
 
 THREADS = 128
 """Threads a block of the first launch."""

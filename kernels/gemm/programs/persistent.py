@@ -1,10 +1,10 @@
 """GEMM on Hopper by blocks that stay: one an SM, each walks many tiles, and no phase of a tile waits for another's.
 
 One warp loads (bulk tensor copies of a's and b's slices into a ring in shared memory) and runs ahead across tiles. Two
-warpgroups multiply (wgmma, float32 sums in registers). In the cooperative form they halve each tile's rows; taking
-turns, each has whole tiles of its own, and one's tile leaves while the other multiplies. A tile leaves in chunks of
-columns through shared memory, by bulk stores that nobody waits for; where d's row pitch is no multiple of 16 bytes,
-rows are staged as they are aligned in d, and leave in accesses of 16 bytes but for the ragged ends of each.
+or three warpgroups multiply (wgmma, float32 sums in registers). In the cooperative form they share each tile's rows;
+taking turns, each of two has whole tiles of its own, and one's tile leaves while the other multiplies. A tile leaves in
+chunks of columns through shared memory, by bulk stores that nobody waits for; where d's row pitch is no multiple of 16
+bytes, rows are staged as they are aligned in d, and leave in accesses of 16 bytes but for the ragged ends of each.
 
 2 m n k operations. a and b are read once a tile column and a tile row, mostly from the L2 cache: tiles are walked in
 bands of ``band`` tile rows, whose operands stay there. d is written once.
@@ -20,10 +20,17 @@ from tilelang.layout import make_swizzled_layout
 
 from tileops.kernels.gemm.form import Form
 from tileops.kernels.gemm.programs.tiled import rows_of, type_a, type_b
-from tileops.kernels.gemm.walks import ACCESS, SLAB, Walk
+from tileops.kernels.gemm.tiles import ACCESS
+from tileops.kernels.gemm.walks import SLAB, Walk
 
 GROUP = 128
 """Threads of a warpgroup."""
+
+REGISTERS = {2: 232, 3: 152}
+"""Registers of a multiplying thread by the number of groups; what 40 of each loading thread leave of the SM's 65536.
+With 24 the loads spill."""
+
+LOADING_REGISTERS = 40
 
 BARRIER = 8
 """The first of the named barriers by which the threads of one multiplying warpgroup wait for each other."""
@@ -37,7 +44,7 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
     rows, cols, depth, stages = tile.rows, tile.cols, tile.depth, tile.stages
     m = rows_of(form)
     steps = -(-k // depth)
-    share = walk.share
+    share, groups = walk.share, walk.groups
     bulk = n % ACCESS == 0
     a_shape = (stages, depth, share) if trans_a else (stages, share, depth)
     b_shape = (stages, cols, depth) if trans_b else (stages, depth, cols)
@@ -45,7 +52,9 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
     # Sums that the next tile's first product overwrites are alive until then to ptxas, and staging rows by hand spills
     # beside them. Cleared they are not.
     clear = not bulk
-    warps = 4 if turns else 8
+    # Where there is one row of tiles b is read once, and must not drive a out of the L2 cache.
+    keep_b = "evict_first" if band == 1 else None
+    warps = 4 if turns else 4 * groups
 
     @T.macro
     def place(number, row, col):
@@ -64,7 +73,16 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
         return b[col : col + cols, first : first + depth] if trans_b else b[first : first + depth, col : col + cols]
 
     @T.macro
-    def load(a, b, a_rings, b_ring, full, empty, block, tiles):
+    def load_part(a, ring, row, first, slot, full):
+        T.tma_copy(slice_a(a, row, first), ring[slot, :, :], barrier=full[slot])
+
+    def load_a(a, rings, row, first, slot, full):
+        """Loads each warpgroup's rows of a slice of a. A plain function: its loop runs while the program is built."""
+        for number, ring in enumerate(rings):
+            load_part(a, ring, row + number * share, first, slot, full)
+
+    @T.macro
+    def load(a, b, rings, b_ring, full, empty, block, tiles):
         """Fills the ring, tile after tile."""
         row = T.alloc_local((1,), "int32")
         col = T.alloc_local((1,), "int32")
@@ -76,10 +94,10 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
                 for i in T.serial(steps):
                     slot = step % stages
                     T.barrier_wait(empty[slot], (step // stages & 1) ^ 1)
-                    T.tma_copy(slice_a(a, row[0], i * depth), a_rings[0][slot, :, :], barrier=full[slot])
-                    if not turns:
-                        T.tma_copy(slice_a(a, row[0] + share, i * depth), a_rings[1][slot, :, :], barrier=full[slot])
-                    T.tma_copy(slice_b(b, col[0], i * depth), b_ring[slot, :, :], barrier=full[slot])
+                    load_a(a, rings, row[0], i * depth, slot, full)
+                    T.tma_copy(
+                        slice_b(b, col[0], i * depth), b_ring[slot, :, :], barrier=full[slot], eviction_policy=keep_b
+                    )
                     T.barrier_arrive(full[slot])
                     step = step + 1
 
@@ -137,8 +155,8 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
 
     @T.macro
     def multiply(a_ring, b_ring, outs, d, full, empty, order, group, block, tiles):
-        """Multiplies and stores one warpgroup's tiles, or its half of every tile."""
-        T.inc_max_nreg(232)
+        """Multiplies and stores one warpgroup's tiles, or its share of every tile."""
+        T.inc_max_nreg(REGISTERS[groups])
         acc = T.alloc_fragment((share, cols), "float32")
         row = T.alloc_local((1,), "int32")
         col = T.alloc_local((1,), "int32")
@@ -188,16 +206,15 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
 
     @T.prim_func
     def gemm_persistent(a: type_a(form, m, k), b: type_b(form, k, n), d: T.Tensor((m, n), dtype)):
-        with T.Kernel(blocks, threads=3 * GROUP) as block:
-            first_ring = T.alloc_shared(a_shape, dtype)
-            second_ring = first_ring if turns else T.alloc_shared(a_shape, dtype)
+        with T.Kernel(blocks, threads=(1 + groups) * GROUP) as block:
+            rings = [T.alloc_shared(a_shape, dtype) for _ in range(1 if turns else groups)]
             b_ring = T.alloc_shared(b_shape, dtype)
             if bulk:
-                outs = [[T.alloc_shared((share, chunk), dtype) for _ in range(buffers)] for _ in range(2)]
+                outs = [[T.alloc_shared((share, chunk), dtype) for _ in range(buffers)] for _ in range(groups)]
                 if chunk % 32 == 0:
-                    T.annotate_layout({out: make_swizzled_layout(out) for out in outs[0] + outs[1]})
+                    T.annotate_layout({out: make_swizzled_layout(out) for group in outs for out in group})
             else:
-                outs = [[T.alloc_shared((SLAB, cols + ACCESS), dtype)] for _ in range(2)]
+                outs = [[T.alloc_shared((SLAB, cols + ACCESS), dtype)] for _ in range(groups)]
             full = T.alloc_barrier([32] * stages)
             empty = T.alloc_barrier([warps] * stages)
             order = T.alloc_barrier([4, 4])
@@ -205,13 +222,14 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
             thread = T.get_thread_binding()
             T.pdl_sync()
             if thread < GROUP:
-                # 40 + 2 * 232 registers of the 512 that a thread of each group may have; with 24 the loads spill.
-                T.dec_max_nreg(40)
+                T.dec_max_nreg(LOADING_REGISTERS)
                 if thread < 32:
-                    load(a, b, [first_ring, second_ring], b_ring, full, empty, block, tiles)
+                    load(a, b, rings, b_ring, full, empty, block, tiles)
             elif thread < 2 * GROUP:
-                multiply(first_ring, b_ring, outs[0], d, full, empty, order, 0, block, tiles)
-            else:
-                multiply(second_ring, b_ring, outs[1], d, full, empty, order, 1, block, tiles)
+                multiply(rings[0], b_ring, outs[0], d, full, empty, order, 0, block, tiles)
+            elif thread < 3 * GROUP:
+                multiply(rings[0 if turns else 1], b_ring, outs[1], d, full, empty, order, 1, block, tiles)
+            elif groups > 2:
+                multiply(rings[-1], b_ring, outs[-1], d, full, empty, order, 2, block, tiles)
 
     return gemm_persistent

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from tileops.kernels.gemm import GEMM_IMPLEMENTATIONS, GemmCall, GemmInterface
-from tileops.kernels.gemm.cuts import ACCESS, CLUSTERS, RING_BYTES, swapped_cut
+from tileops.kernels.gemm.cuts import CLUSTERS, RING_BYTES, swapped_cut
 from tileops.kernels.gemm.limits import INDEX_LIMIT
 from tileops.kernels.gemm.mma import GemmMmaKernel
 from tileops.kernels.gemm.padded import GemmPaddedKernel
 from tileops.kernels.gemm.persistent import GemmPersistentKernel
 from tileops.kernels.gemm.splitk import GemmSplitkKernel
 from tileops.kernels.gemm.swapped import GemmSwappedKernel
-from tileops.kernels.gemm.tiles import MMA, MMA_LARGE, MMA_WIDE, SPLITK, SPLITK_TMA, WGMMA, splitk_parts
+from tileops.kernels.gemm.tiles import ACCESS, MMA, MMA_LARGE, MMA_WIDE, SPLITK, SPLITK_TMA, WGMMA, splitk_parts
 from tileops.kernels.gemm.walks import BLOCK_BYTES, WALKS, walk_of
 from tileops.kernels.gemm.wgmma import GemmWgmmaKernel
 from tileops.rules.device import DeviceFacts
