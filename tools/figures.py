@@ -1,21 +1,23 @@
-"""Figures: the records of a benchmark run, their JSON form, and the statistics over them. Measures nothing."""
+"""Figures: the records of a benchmark run and their JSON form. Measures nothing."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import cattrs
 
-from tileops.tools.usage import UsageError
+from tileops.tools import outputs
 
 SCHEMA: Final = "tileops.bench/1"
-TIMED, WRONG, FAILED, SKIPPED = "timed", "wrong", "failed", "skipped"
+OUTCOMES: Final = TIMED, WRONG, FAILED, SKIPPED = "timed", "wrong", "failed", "skipped"
 SLOWER: Final = 1.03  # a time over another's by less than this is noise
+CONTRADICTED: Final = 1.05  # a preference is contradicted where the one below is faster by more
+PEER: Final = "peer"  # the baseline that has a dispatch of its own
 
 
 @attrs.frozen
@@ -70,6 +72,11 @@ class Row:
     baselines: Mapping[str, Measured] = attrs.field(factory=dict)
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """Return what a row is known by: one report has it once."""
+        return self.op, self.label, self.dtypes
+
+    @property
     def roofline(self) -> float | None:
         """Return the share of the roofline that the call reaches."""
         if self.reading is None or self.floor_ms is None:
@@ -82,6 +89,13 @@ class Row:
         if self.reading is None or other is None or other.reading is None:
             return None
         return other.reading.device_busy_ms / self.reading.device_busy_ms
+
+    def host_ratio(self, baseline: str) -> float | None:
+        """Return the host's time of the baseline's call over that of ours; None where ``ratio`` is."""
+        if self.ratio(baseline) is None or self.host_us is None:
+            return None
+        host = self.baselines[baseline].host_us
+        return None if host is None else host / self.host_us
 
     @property
     def against(self) -> str | None:
@@ -96,7 +110,7 @@ class Row:
     @property
     def lost(self) -> bool:
         """Say whether some baseline was faster, by more than noise."""
-        return any((ratio := self.ratio(name)) is not None and ratio * SLOWER < 1 for name in self.baselines)
+        return any(slower(self.ratio(name)) for name in self.baselines)
 
 
 @attrs.frozen
@@ -136,6 +150,18 @@ class Preference:
     contradicted_by: tuple[str, ...] = ()
 
 
+def preference(interface: str, over: str, under: str, declared: str, samples: Iterable[Sample]) -> Preference | None:
+    """Hold a preference to the times of samples; None where none of them times both."""
+    gains = {
+        one.call: one.times_ms[under] / one.times_ms[over] for one in samples if {over, under} <= one.times_ms.keys()
+    }
+    if not gains:
+        return None
+    against = tuple(call for call, gain in gains.items() if gain * CONTRADICTED < 1)
+    average = mean(gains.values()) or 0.0
+    return Preference(interface, over, under, declared, len(gains), average, min(gains.values()), against)
+
+
 @attrs.frozen
 class Regret:
     """Holds a regret run of one kernel interface of an op."""
@@ -144,6 +170,16 @@ class Regret:
     interface: str
     samples: tuple[Sample, ...]
     preferences: tuple[Preference, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return what it is known by: one report has it once."""
+        return self.op, self.interface
+
+    def judged(self) -> Regret:
+        """Return the same with what the samples say of each preference, whatever was written of it."""
+        found = [preference(self.interface, p.over, p.under, p.declared, self.samples) for p in self.preferences]
+        return attrs.evolve(self, preferences=tuple(one for one in found if one is not None))
 
     @property
     def regrets(self) -> list[float]:
@@ -166,6 +202,7 @@ class About:
     matrix_tflops: Mapping[str, float] = attrs.field(factory=dict)
     missing: Mapping[str, str] = attrs.field(factory=dict)  # baselines that no row has, and why
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what else is to be known of a report that was joined of several
 
 
 @attrs.frozen
@@ -199,36 +236,8 @@ _CONVERTER: Final = cattrs.Converter(omit_if_default=False)
 
 
 def write(report: Report, path: Path) -> None:
-    """Write a report as JSON, whole or not at all."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(report.plain(), indent=1) + "\n")
-    part.replace(path)
-
-
-def read(path: Path) -> Report:
-    """Read a recorded run; raises UsageError for a file that holds none."""
-    try:
-        data = json.loads(path.read_text())
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}") from error
-    found = data.get("schema") if isinstance(data, dict) else None
-    if found != SCHEMA:
-        raise UsageError(f"{path} is no record of a benchmark: its schema is {found!r}, not {SCHEMA!r}")
-    try:
-        return _CONVERTER.structure(data, Report)
-    except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
-        told = "; ".join(cattrs.transform_error(error))
-        raise UsageError(f"{path} does not hold what {SCHEMA} says: {told}") from error
-
-
-def joined(reports: Sequence[Report]) -> Report:
-    """Return one report of several: the first one's circumstances, everyone's rows, regret and problems."""
-    rows = tuple(row for report in reports for row in report.rows)
-    regret = tuple(one for report in reports for one in report.regret)
-    problems = tuple(problem for report in reports for problem in report.about.problems)
-    return attrs.evolve(reports[0], about=attrs.evolve(reports[0].about, problems=problems), rows=rows, regret=regret)
+    """Write a report as JSON, whole or not at all; raises UsageError where that cannot be."""
+    outputs.write(path, json.dumps(report.plain(), indent=1) + "\n")
 
 
 def mean(values: Iterable[float]) -> float | None:
@@ -242,53 +251,6 @@ def median(values: Sequence[float]) -> float:
     return sorted(values)[(len(values) - 1) // 2]
 
 
-@attrs.frozen
-class Summary:
-    """Holds an op's ratios to one baseline over all rows that have it; the host's times have a mean and a worst too."""
-
-    op: str
-    baseline: str
-    rows: int
-    mean: float
-    worst: float
-    worst_label: str
-    lost: int
-    host_mean: float | None
-    host_worst: float | None
-
-
-def summaries(rows: Iterable[Row]) -> list[Summary]:
-    """Return a summary for each op and baseline, in the order of the rows."""
-    found: dict[tuple[str, str], list[tuple[float, str]]] = {}
-    hosts: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        for name in row.baselines:
-            ratio = row.ratio(name)
-            if ratio is not None:
-                found.setdefault((row.op, name), []).append((ratio, f"{row.label} {row.dtypes}"))
-                host = row.baselines[name].host_us
-                if host is not None and row.host_us is not None:
-                    hosts.setdefault((row.op, name), []).append(host / row.host_us)
-    return [
-        Summary(
-            op=op,
-            baseline=name,
-            rows=len(ratios),
-            mean=mean(ratio for ratio, _ in ratios) or 0.0,
-            worst=min(ratios)[0],
-            worst_label=min(ratios)[1],
-            lost=sum(ratio * SLOWER < 1 for ratio, _ in ratios),
-            host_mean=mean(hosts.get((op, name), ())),
-            host_worst=min(hosts.get((op, name), ()), default=None),
-        )
-        for (op, name), ratios in found.items()
-    ]
-
-
-def by_op(rows: Sequence[Row], chosen: Callable[[Row], bool] = lambda row: True) -> dict[str, list[Row]]:
-    """Group rows by op, in order."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        if chosen(row):
-            groups.setdefault(row.op, []).append(row)
-    return groups
+def slower(ratio: float | None) -> bool:
+    """Say whether a baseline's time over ours shows ours to be slower, by more than noise."""
+    return ratio is not None and ratio * SLOWER < 1
