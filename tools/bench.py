@@ -11,7 +11,20 @@ from pathlib import Path
 
 from tileops import backend
 from tileops.catalog import op_names
-from tileops.tools import baselines, benchrun, catalogue, chart, figures, hostcost, peer, rows, tables, words
+from tileops.tools import (
+    baselines,
+    benchrun,
+    catalogue,
+    chart,
+    figures,
+    hostcost,
+    page,
+    peer,
+    recording,
+    rows,
+    tables,
+    words,
+)
 from tileops.tools.figures import Report
 from tileops.tools.timing import Timer
 from tileops.tools.usage import NOT_SERVED, SERVED, Parser, UsageError, report
@@ -73,7 +86,7 @@ def _run(argv: Sequence[str], timer: Timer | None = None) -> int:
         return _host(options)
     beside = None if options.peer is None else peer.read(map(Path, options.peer))
     if options.recorded:
-        found = figures.joined([figures.read(Path(name)) for name in options.recorded])
+        found = recording.joined([Path(name) for name in options.recorded])
     else:
         found = _measured(options, timer)
     return _hand_out(options, found if beside is None else peer.joined(found, beside))
@@ -115,7 +128,7 @@ def _hand_out(options: argparse.Namespace, found: Report) -> int:
     if options.output is not None:
         Path(options.output).write_text(chart.svg(found))
     if options.page is not None:
-        tables.fill_page(Path(options.page), found)
+        print(page.fill_page(Path(options.page), tables.sections(found)), file=sys.stderr)
     return SERVED if found.ok else NOT_SERVED
 
 

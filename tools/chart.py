@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from tileops.tools.figures import Report, Row, by_op, summaries
+from tileops.tools.figures import Report, Row
+from tileops.tools.summary import by_op, summaries
 
 LABELS: Final = 330  # pixels left of the bars
 BARS: Final = 520

@@ -14,7 +14,8 @@ import cattrs
 from tileops.tools import outputs
 
 SCHEMA: Final = "tileops.bench/1"
-OUTCOMES: Final = TIMED, WRONG, FAILED, SKIPPED = "timed", "wrong", "failed", "skipped"
+TIMED, WRONG, FAILED, SKIPPED = "timed", "wrong", "failed", "skipped"
+OUTCOMES: Final = (TIMED, WRONG, FAILED, SKIPPED)
 SLOWER: Final = 1.03  # a time over another's by less than this is noise
 CONTRADICTED: Final = 1.05  # a preference is contradicted where the one below is faster by more
 PEER: Final = "peer"  # the baseline that has a dispatch of its own

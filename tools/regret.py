@@ -20,7 +20,7 @@ from tileops.rules.evaluate import EVALUATION_ERRORS
 from tileops.rules.table import RuleTable
 from tileops.tools import boundaries, calls, samples, timing
 from tileops.tools.catalogue import Asked, Known
-from tileops.tools.figures import Preference, Regret, Sample, mean
+from tileops.tools.figures import Preference, Regret, Sample, preference
 from tileops.tools.prebuild import Program
 from tileops.tools.question import Place
 from tileops.tools.rows import Bench, Item, told
@@ -29,7 +29,6 @@ from tileops.tools.usage import UsageError
 WORKLOAD, NEIGHBOUR, LIMIT = "workload", "neighbour", "limit"
 MOST_BYTES: Final = 2**32
 MOST_FLOPS: Final = 4 * 10**12
-CONTRADICTED: Final = 1.05  # a preference is contradicted where the one below is faster by more
 
 
 @attrs.frozen
@@ -223,19 +222,9 @@ def preferences(interface: str, table: RuleTable, found: Sequence[Sample]) -> tu
     told_of = []
     for under, above in sorted(table.above.items()):
         for over in sorted(above):
-            gains = {
-                one.call: one.times_ms[under] / one.times_ms[over]
-                for one in found
-                if {over, under} <= one.times_ms.keys()
-            }
-            if gains:
-                against = tuple(call for call, gain in gains.items() if gain * CONTRADICTED < 1)
-                how = _declared(table, over, under)
-                average = mean(gains.values()) or 0.0
-                told_of.append(
-                    Preference(interface, over, under, how, len(gains), average, min(gains.values()), against)
-                )
-    return tuple(told_of)
+            how = _declared(table, over, under)
+            told_of.append(preference(interface, over, under, how, found))
+    return tuple(one for one in told_of if one is not None)
 
 
 def _declared(table: RuleTable, over: str, under: str) -> str:

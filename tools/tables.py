@@ -1,20 +1,28 @@
-"""Tables: a benchmark's report for people, as text and as the marked tables of a page in Markdown."""
+"""Tables: a benchmark's report for people, as text and as the tables of a page in Markdown."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
 from tileops.tools import words
-from tileops.tools.figures import TIMED, Preference, Regret, Report, Row, by_op, mean, summaries
-from tileops.tools.usage import UsageError
+from tileops.tools.figures import TIMED, Preference, Regret, Report, Row, mean
+from tileops.tools.summary import by_op, losses, summaries
 
 HEAD = ("row", "dtypes", "kernel", "timing", "latency us", "busy us", "host us", "its host us", "roofline")
 LARGE_BYTES: Final = 64 * 2**20
-_MARK = "<!-- bench: {} -->"
-_END = "<!-- end -->"
+SECTIONS: Final = (  # the tables that a page may mark
+    "about",
+    "means",
+    "small",
+    "shares",
+    "rows",
+    "lost",
+    "problems",
+    "regret",
+    "preferences",
+    "contradicted",
+)
 
 
 def text(report: Report) -> str:
@@ -29,6 +37,9 @@ def text(report: Report) -> str:
         small = _small(report)
         if len(small) > 1:
             lines += ["", "the same of calls that move less than 64 MiB", *words.columns(small, indent="  ")]
+        lost = _lost(report)
+        if len(lost) > 1:
+            lines += ["", "lost", *words.columns(lost, indent="  ")]
         shares = _shares(report)
         if len(shares) > 1:
             lines += ["", "share of the roofline, calls that move 64 MiB and more", *words.columns(shares, indent="  ")]
@@ -46,7 +57,7 @@ def about(report: Report) -> list[str]:
     if said.copy_gb_s is not None:
         lines.append(f"copy {said.copy_gb_s:.0f} GB/s, matrix product " + (", ".join(rates) or "not measured"))
     lines += [f"no column {name}: {why}" for name, why in said.missing.items()]
-    return lines
+    return [words.one_line(told) for told in (*lines, *said.notes)]
 
 
 def problems(report: Report) -> list[str]:
@@ -63,31 +74,17 @@ def problems(report: Report) -> list[str]:
         lines += [
             f"{one.op} {key} {sample.call}: {why}" for sample in one.samples for key, why in sample.problems.items()
         ]
-    return lines
+    return [words.one_line(told) for told in lines]
 
 
 def line(row: Row, baselines: Sequence[str]) -> tuple[str, ...]:
     """Write a row's cells; a baseline's cell is its time over ours."""
-    served = row.target or row.implementation or "-"
+    named = row.label, row.dtypes, served(row)
     if row.reading is None:
-        return (
-            row.label,
-            row.dtypes,
-            served,
-            "-",
-            "-",
-            "-",
-            "-",
-            "-",
-            "-",
-            *("-" for _ in baselines),
-            row.outcome.upper(),
-        )
+        return (*named, *("-" for _ in (*HEAD[len(named) :], *baselines)), row.outcome.upper())
     share = row.roofline
     return (
-        row.label,
-        row.dtypes,
-        served,
+        *named,
         row.timing or "-",
         f"{row.reading.latency_ms * 1e3:.1f}",
         f"{row.reading.device_busy_ms * 1e3:.1f}",
@@ -97,6 +94,11 @@ def line(row: Row, baselines: Sequence[str]) -> tuple[str, ...]:
         *(_ratio(row, name) for name in baselines),
         "lost" if row.lost else "",
     )
+
+
+def served(row: Row) -> str:
+    """Name what served a row's call."""
+    return row.target or row.implementation or "-"
 
 
 def _us(microseconds: float | None) -> str:
@@ -110,12 +112,27 @@ def _ratio(row: Row, name: str) -> str:
 
 def _means(found: Iterable[Row]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
-        ("op", "baseline", "rows", "geometric mean", "worst", "lost", "host, mean", "host, worst", "worst at")
+        (
+            *("op", "baseline", "rows", "geometric mean", "without its best row", "worst", "worst at", "lost"),
+            *("host, mean", "host, worst", "host, worst at"),
+        )
     ]
     for one in summaries(found):
-        figures = str(one.rows), f"{one.mean:.3f}", f"{one.worst:.2f}", str(one.lost)
+        best = "-" if one.without_best is None else f"{one.without_best:.3f}"
+        figures = str(one.rows), f"{one.mean:.3f}", best, f"{one.worst:.2f}", one.worst_label, str(one.lost)
         hosts = ("-" if host is None else f"{host:.2f}" for host in (one.host_mean, one.host_worst))
-        rows.append((one.op, one.baseline, *figures, *hosts, one.worst_label))
+        rows.append((one.op, one.baseline, *figures, *hosts, one.host_worst_label or "-"))
+    return rows
+
+
+def _lost(report: Report) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [
+        ("op", "row", "dtypes", "kernel", "baseline", "baseline's time / ours", "host's time, the same")
+    ]
+    for one in losses(report.rows):
+        host = "-" if one.host is None else f"{one.host:.2f}"
+        row = one.row
+        rows.append((row.op, row.label, row.dtypes, served(row), one.baseline, f"{one.ratio:.3f}", host))
     return rows
 
 
@@ -177,26 +194,40 @@ def _preferences(found: Iterable[Preference]) -> list[tuple[str, ...]]:
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
     """Write rows as a Markdown table; the first one is its head."""
-    lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows]
+    lines = ["| " + " | ".join(plain(cell) for cell in row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]])
 
 
-def sections(report: Report) -> dict[str, str]:
-    """Return what each marked place of a page is filled with; only of what the report holds."""
-    found: dict[str, str] = {}
+def bullets(lines: Iterable[str], without: str) -> str:
+    """Write lines as a Markdown list; ``without`` any of them, those words."""
+    return "\n".join(f"- {plain(one)}" for one in lines) or without
+
+
+def plain(text: str) -> str:
+    """Write text so that it can neither end its line, nor its cell, nor the marked place that it stands in."""
+    return words.one_line(text).replace("<", "&lt;").replace("|", r"\|")
+
+
+def sections(report: Report) -> dict[str, str | None]:
+    """Return what each marked place of a page is filled with, by name; None for that of which the report has nothing.
+
+    A report of any kind says where it comes from and what went wrong.
+    """
+    found: dict[str, str | None] = dict.fromkeys(SECTIONS)
+    found["about"] = bullets(about(report), "")
+    found["problems"] = bullets(problems(report), "Nothing went wrong in this run.")
     if report.rows:
-        found["about"] = "\n".join(f"- {one}" for one in about(report))
         found["means"] = markdown(_means(report.rows))
         found["small"] = markdown(_small(report))
         found["shares"] = markdown(_shares(report))
+        lost = _lost(report)
+        found["lost"] = markdown(lost) if len(lost) > 1 else "No row is lost."
         parts = []
         for op, rows in by_op(report.rows).items():
             names = list(dict.fromkeys(name for row in rows for name in row.baselines))
             table = markdown([(*HEAD, *names, ""), *(line(row, names) for row in rows)])
-            parts.append(f"**{op}**\n\n{table}")
+            parts.append(f"**{plain(op)}**\n\n{table}")
         found["rows"] = "\n\n".join(parts)
-        unwell = problems(report)
-        found["problems"] = "\n".join(f"- {one}" for one in unwell) or "Nothing went wrong in this run."
     if report.regret:
         head = ("interface", "calls", "geometric mean", "worst", "at")
         shown = [head, *(_regret_row(one) for one in report.regret)]
@@ -204,12 +235,12 @@ def sections(report: Report) -> dict[str, str]:
         found["regret"] = markdown(shown)
         found["preferences"] = markdown([("interface", *_preferences(())[0]), *named])
         against = [
-            f"- {one.over} over {one.under}: `{call}`"
+            f"{one.over} over {one.under}: `{call}`"
             for regret in report.regret
             for one in regret.preferences
             for call in one.contradicted_by
         ]
-        found["contradicted"] = "\n".join(against) or "No preference was contradicted."
+        found["contradicted"] = bullets(against, "No preference was contradicted.")
     return found
 
 
@@ -219,26 +250,3 @@ def _regret_row(one: Regret) -> tuple[str, ...]:
         return (one.interface, "0", "-", "-", "-")
     worst = max((s for s in one.samples if s.regret is not None), key=lambda s: s.regret or 0.0)
     return (one.interface, str(len(regrets)), f"{mean(regrets):.3f}", f"{max(regrets):.3f}", f"`{worst.call}`")
-
-
-def fill(page: str, found: dict[str, str]) -> str:
-    """Return a page with each marked place that ``found`` names filled anew; raises UsageError where it has none."""
-    filled = page
-    for name, content in found.items():
-        mark = _MARK.format(name)
-        place = re.compile(re.escape(mark) + r"\n.*?" + re.escape(_END), re.DOTALL)
-        if not place.search(filled):
-            continue
-        filled = place.sub(lambda _, mark=mark, content=content: f"{mark}\n{content}\n{_END}", filled)  # type: ignore[misc]
-    if _MARK.partition("{")[0] not in page:
-        raise UsageError(f"the page has no marked place, such as {_MARK.format('rows')} ... {_END}")
-    return filled
-
-
-def fill_page(path: Path, report: Report) -> None:
-    """Fill a page's marked places from a report."""
-    try:
-        page = path.read_text()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    path.write_text(fill(page, sections(report)))

@@ -63,6 +63,11 @@ def spans(answers: Sequence[tuple[int, str]]) -> str:
     return "; ".join(f"{low if low == high else f'{low}-{high}'} {answer}" for low, high, answer in folded)
 
 
+def one_line(text: str) -> str:
+    """Write text in one line: every run of blanks and line breaks is one blank."""
+    return " ".join(text.split())
+
+
 def count(number: int, noun: str) -> str:
     """Write a count: ``1 table``, ``2 tables``, ``3 queries``."""
     if number == 1:

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from tileops.rules.errors import BackendError
-from tileops.tools import benchrun, chart, hostcost, tables
+from tileops.tools import benchrun, chart, hostcost, page, tables
 from tileops.tools.cli import main
-from tileops.tools.figures import About, Measured, Preference, Reading, Regret, Report, Row, Sample, read, write
+from tileops.tools.figures import About, Measured, Preference, Reading, Regret, Report, Row, Sample, write
+from tileops.tools.recording import read
 from tileops.tools.usage import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +66,7 @@ REGRET = Regret(
     "gemm",
     SAMPLES,
     (Preference("gemm", "gemv", "gemm_mma", "general", 2, 1.29, 0.83, ("m=2",)),),
-)
+).judged()
 REPORT = Report(ABOUT, (timed("won", 0.010, 0.012), timed("lost", 0.010, 0.008)), (REGRET,))
 
 
@@ -137,7 +138,7 @@ def test_recorded_figures_are_shown_drawn_and_put_into_a_page(
     out = capsys.readouterr().out
     assert "NVIDIA H200 (cuda:0), 2026-11-29, torch 2.11.0, tilelang 0.1.15; timed by cupti" in out
     assert "no column compile: triton is not installed" in out
-    assert "GemmFwdOp  cublas    2     0.980           0.80   1     1.79        1.79         lost bfloat16" in out
+    assert re.search(r"GemmFwdOp +cublas +2 +0.980 +0.800 +0.80 +lost bfloat16 +1 +1.79 +1.79 +lost bfloat16", out)
     assert "regret over 2 calls: geometric mean 1.095, worst 1.200" in out
     assert "contradicted: gemv over gemm_mma at m=2" in out
     assert chart.read_text().startswith("<svg")
@@ -179,7 +180,7 @@ def test_the_peer_s_times_are_one_more_baseline(
     lines.write_text("".join(json.dumps(line) + "\n" for line in (THEIRS, refused, {**refused, "label": "no row"})))
     assert main(["bench", "--from", str(recorded), "--peer", str(lines), "--json", str(out)]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"GemmFwdOp +peer +1 +1\.500 +1\.50 +0 +5\.00", said)
+    assert re.search(r"GemmFwdOp +peer +1 +1\.500 +- +1\.50 +won bfloat16 +0 +5\.00", said)
     assert "no peer for GemmFwdOp lost bfloat16: not for this shape" in said
     report = read(out)
     assert report.rows[0].ratio("peer") == pytest.approx(1.5)
@@ -262,13 +263,13 @@ def test_a_measure_is_told_in_its_unit() -> None:
 
 
 def test_every_marked_place_of_the_page_is_filled_and_filling_again_changes_nothing() -> None:
-    page = (ROOT / "docs/performance.md").read_text()
+    text = (ROOT / "docs/performance.md").read_text()
     found = tables.sections(attrs.evolve(REPORT, rows=(*REPORT.rows, FAILED)))
-    assert set(re.findall("<!-- bench: (.*?) -->", page)) == found.keys()
-    filled = tables.fill(page, found)
-    assert "No figures yet." not in filled
-    assert "- failed: GemmFwdOp odd float16: no luck" in filled
-    assert tables.fill(filled, found) == filled
+    assert set(page.places(text, found)) == found.keys()
+    filled = page.fill(text, found)
+    assert set(filled.anew) == found.keys()
+    assert "- failed: GemmFwdOp odd float16: no luck" in filled.text
+    assert page.fill(filled.text, found) == filled
 
 
 def test_shares_of_the_roofline_are_those_of_large_calls() -> None:
@@ -279,11 +280,6 @@ def test_shares_of_the_roofline_are_those_of_large_calls() -> None:
     assert [line.split(" | ")[2] for line in found["means"].splitlines()[2:]] == ["2"]
     assert "calls that move 64 MiB" in tables.text(Report(ABOUT, (large,)))
     assert "calls that move 64 MiB" not in tables.text(REPORT)
-
-
-def test_a_page_without_a_marked_place_is_a_mistake() -> None:
-    with pytest.raises(UsageError, match="no marked place"):
-        tables.fill("# A page\n", {"rows": "table"})
 
 
 def test_a_report_of_a_real_size_is_drawn_in_one_piece() -> None:

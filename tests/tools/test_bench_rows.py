@@ -22,7 +22,8 @@ from tileops.manifest.workload import cases
 from tileops.tools import baselines, benchrun, prebuild, rows, samples
 from tileops.tools.baselines import BASELINES, Baseline
 from tileops.tools.catalogue import known
-from tileops.tools.figures import Reading, Report, read
+from tileops.tools.figures import Reading, Report
+from tileops.tools.recording import read
 from tileops.tools.rows import Bench, Ceilings, Item
 from tileops.tools.usage import UsageError
 

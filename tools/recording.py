@@ -1,0 +1,230 @@
+"""Recording: the files of benchmark runs, read back, held against what a run can say, and joined."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import cattrs
+
+from tileops.tools import words
+from tileops.tools.figures import (
+    OUTCOMES,
+    SCHEMA,
+    TIMED,
+    About,
+    Measured,
+    Preference,
+    Reading,
+    Regret,
+    Report,
+    Row,
+    Sample,
+)
+from tileops.tools.usage import UsageError
+
+# What a figure can be; the others of these classes are words, or follow from others.
+ABOVE_ZERO: Final[Mapping[type, tuple[str, ...]]] = {
+    Reading: ("latency_ms", "device_busy_ms", "calls"),
+    Measured: ("host_us",),
+    Row: ("floor_ms", "host_us", "tolerance"),
+    About: ("copy_gb_s",),
+}
+FROM_ZERO: Final[Mapping[type, tuple[str, ...]]] = {
+    Reading: ("spread",),
+    Row: ("error", "flops", "bytes", "first_call_s"),
+}
+WORDS: Final[Mapping[type, Mapping[str, tuple[str | None, ...]]]] = {
+    Measured: {"role": ("selected", "preferred")},
+    Row: {"outcome": OUTCOMES, "bound": ("memory", "matrix", None)},
+    Sample: {"origin": ("workload", "neighbour", "limit")},
+    Preference: {"declared": ("preferred_over", "general", "through others")},
+    About: {"timing": ("cupti", "cuda-events", "events")},
+}
+SAME: Final = ("device_name", "arch", "target", "timing")  # what runs that are joined have in common, and versions
+
+
+def _converter() -> cattrs.Converter:
+    """Return a converter that takes a number or text for what it is: "1" is no time, null no name."""
+    made = cattrs.Converter()
+
+    def strict(value: Any, kind: type) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
+            raise ValueError(f"{value!r} is no {kind.__name__}")
+        return kind(value)
+
+    for kind in (str, int, float):
+        made.register_structure_hook(kind, strict)
+    return made
+
+
+_CONVERTER: Final = _converter()
+
+
+def structure(plain: Any, kind: type[Any]) -> Any:
+    """Return the record that plain data says; raises ValueError for data that is none, or holds impossible figures."""
+    try:
+        made = _CONVERTER.structure(plain, kind)
+    except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
+        raise ValueError("; ".join(cattrs.transform_error(error))) from error
+    if found := list(_own(made)):
+        raise ValueError("; ".join(found))
+    return made
+
+
+def read(path: Path) -> Report:
+    """Read a recorded run; raises UsageError for a file that holds none, with all that is impossible in it.
+
+    What follows from other figures is not read but found anew.
+    """
+    try:
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is no JSON: {error}") from error
+    found = data.get("schema") if isinstance(data, dict) else None
+    if found != SCHEMA:
+        raise UsageError(f"{path} is no record of a benchmark: its schema is {found!r}, not {SCHEMA!r}")
+    try:
+        report: Report = structure(data, Report)
+    except ValueError as error:
+        raise UsageError(f"{path} does not hold what {SCHEMA} says: {error}") from error
+    UsageError.check([f"{path}, {fault}" for fault in faults(report)])
+    if data.get("ok") is not True and report.ok:
+        raise UsageError(f"{path} says ok: {data.get('ok')!r}, and nothing in it says what went wrong; measure again")
+    return attrs.evolve(report, regret=tuple(one.judged() for one in report.regret))
+
+
+def joined(paths: Sequence[Path]) -> Report:
+    """Read recorded runs of one machine and the same software into one report, the later file's rows before others'.
+
+    Raises UsageError, which names both, where two runs were not made under the same circumstances.
+    """
+    reports = [read(path) for path in paths]
+    first, *others = (report.about for report in reports)
+    UsageError.check(
+        [
+            f"{path} and {paths[0]} are no one run: {' and '.join(differing)}; give runs of one machine and software"
+            for path, about in zip(paths[1:], others, strict=True)
+            if (differing := list(_differing(about, first)))
+        ]
+    )
+    rows = {row.key: row for report in reports for row in report.rows}
+    regret = {one.key: one for report in reports for one in report.regret}
+    hidden = sum(len(report.rows) for report in reports) - len(rows)
+    again = sum(len(report.regret) for report in reports) - len(regret)
+    held = {name for row in rows.values() for name in row.baselines}
+    abouts = (first, *others)
+    notes = [note for about in abouts for note in about.notes]
+    if hidden or again:
+        counts = [words.count(number, noun) for number, noun in ((hidden, "row"), (again, "interface")) if number]
+        notes.append(f"{' and '.join(counts)} measured by several of the runs: the last file's figures are told")
+    about = attrs.evolve(
+        next((one for one in abouts if one.copy_gb_s is not None), first),
+        date=" and ".join(sorted({one.date for one in abouts})),
+        missing={name: why for one in abouts for name, why in one.missing.items() if name not in held},
+        problems=tuple(problem for one in abouts for problem in one.problems),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+    return Report(about, tuple(rows.values()), tuple(regret.values()))
+
+
+def _differing(one: About, other: About) -> Iterator[str]:
+    for name in SAME:
+        if getattr(one, name) != getattr(other, name):
+            yield f"{name} {getattr(one, name)!r} is not {getattr(other, name)!r}"
+    for name in dict.fromkeys([*one.versions, *other.versions]):
+        if one.versions.get(name) != other.versions.get(name):
+            yield f"{name} {one.versions.get(name)} is not {other.versions.get(name)}"
+
+
+# -- what a run can say
+
+
+def faults(report: Report) -> list[str]:
+    """List what cannot be in a report that a run wrote, each with its row or call."""
+    found = list(_own(report.about))
+    found += [f"{name}: {rate} TFLOP/s" for name, rate in report.about.matrix_tflops.items() if not _above_zero(rate)]
+    for row in report.rows:
+        found += [f"row {' '.join(row.key)}: {fault}" for fault in _of_row(row, report.about.timing)]
+    found += [f"row {' '.join(key)} occurs {number} times" for key, number in _doubled(row.key for row in report.rows)]
+    for one in report.regret:
+        found += [f"regret of {' '.join(one.key)}: {fault}" for fault in _of_regret(one)]
+    return found + [
+        f"regret of {' '.join(key)} occurs {number} times" for key, number in _doubled(one.key for one in report.regret)
+    ]
+
+
+def _of_row(row: Row, timing: str) -> Iterator[str]:
+    yield from _own(row)
+    if row.outcome == TIMED and row.reading is None:
+        yield "it is timed, without a reading"
+    if row.outcome != TIMED and row.reading is not None:
+        yield f"it is {row.outcome}, with a reading"
+    if row.outcome != TIMED and not row.why:
+        yield f"it is {row.outcome}, and why does not say why"
+    if row.reading is not None:
+        yield from _own(row.reading)
+        if row.timing != timing:
+            yield f"it was timed by {row.timing}, the run by {timing}"
+        if row.error is not None and row.tolerance is not None and row.error > row.tolerance:
+            yield f"it is timed, with an error of {row.error:.3g} over {row.tolerance:g}"
+    for name, one in row.baselines.items():
+        told = [*_own(one), *(_own(one.reading) if one.reading is not None else ())]
+        if (one.reading is None) == (one.why is None):
+            told.append("it has either a reading or a reason why not")
+        yield from (f"baseline {name}: {fault}" for fault in told)
+
+
+def _of_regret(one: Regret) -> Iterator[str]:
+    for sample in one.samples:
+        told = list(_own(sample))
+        told += [f"{key} took {ms} ms" for key, ms in sample.times_ms.items() if not _above_zero(ms)]
+        if sample.chosen not in {*sample.times_ms, *sample.problems}:
+            told.append(f"the chosen {sample.chosen} has neither a time nor a problem")
+        yield from (f"{sample.call}: {fault}" for fault in told)
+    for call, number in _doubled(sample.call for sample in one.samples):
+        yield f"{call} occurs {number} times"
+    for preference in one.preferences:
+        pair = f"{preference.over} over {preference.under}"
+        yield from (f"{pair}: {fault}" for fault in _own(preference))
+        if not any({preference.over, preference.under} <= sample.times_ms.keys() for sample in one.samples):
+            yield f"{pair}: no call has times of both"
+    for pair, number in _doubled((preference.over, preference.under) for preference in one.preferences):
+        yield f"{' over '.join(pair)} occurs {number} times"
+
+
+def _own(record: Any) -> Iterator[str]:
+    """Yield what is impossible in the figures and words of one record, not in those that it holds."""
+    checks: list[tuple[Collection[str], Callable[[Any], bool], str]] = [
+        (ABOVE_ZERO.get(type(record), ()), _above_zero, "no finite number above 0"),
+        (FROM_ZERO.get(type(record), ()), _from_zero, "no finite number from 0 on"),
+    ]
+    for names, right, wanted in checks:
+        for name in names:
+            value = getattr(record, name)
+            if value is not None and not right(value):
+                yield f"{name} is {value}, {wanted}"
+    for name, known in WORDS.get(type(record), {}).items():
+        if getattr(record, name) not in known:
+            yield f"{name} is {getattr(record, name)!r}, not one of {', '.join(map(str, known))}"
+
+
+def _above_zero(value: float) -> bool:
+    return 0 < value < math.inf
+
+
+def _from_zero(value: float) -> bool:
+    return 0 <= value < math.inf
+
+
+def _doubled(keys: Iterable[Hashable]) -> list[tuple[Any, int]]:
+    counted: dict[Any, int] = {}
+    for key in keys:
+        counted[key] = counted.get(key, 0) + 1
+    return [(key, number) for key, number in counted.items() if number > 1]
