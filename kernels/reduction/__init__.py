@@ -1,7 +1,7 @@
 """Functions along one dim: call specs, interfaces and implementations."""
 
 from tileops.kernels.reduction.cumsum import CumsumCall, CumsumInterface
-from tileops.kernels.reduction.cumsum_columns import CumsumColumnsKernel
+from tileops.kernels.reduction.cumsum_cluster import CumsumClusterKernel, CumsumColumnsKernel
 from tileops.kernels.reduction.cumsum_rows import CumsumShortKernel, CumsumSplitKernel, CumsumWalkKernel
 from tileops.kernels.reduction.softmax import SoftmaxCall, SoftmaxInterface
 from tileops.kernels.reduction.softmax_columns import SoftmaxColumnsKernel
@@ -24,6 +24,7 @@ SOFTMAX_IMPLEMENTATIONS: dict[str, type[SoftmaxInterface]] = {
 """The implementations of SoftmaxInterface by key."""
 
 CUMSUM_IMPLEMENTATIONS: dict[str, type[CumsumInterface]] = {
+    "cumsum_cluster": CumsumClusterKernel,
     "cumsum_columns": CumsumColumnsKernel,
     "cumsum_short": CumsumShortKernel,
     "cumsum_split": CumsumSplitKernel,
@@ -35,6 +36,7 @@ __all__ = [
     "CUMSUM_IMPLEMENTATIONS",
     "SOFTMAX_IMPLEMENTATIONS",
     "CumsumCall",
+    "CumsumClusterKernel",
     "CumsumColumnsKernel",
     "CumsumInterface",
     "CumsumShortKernel",

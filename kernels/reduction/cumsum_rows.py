@@ -10,6 +10,7 @@ from attrs import frozen
 
 from tileops.kernels.built import Built
 from tileops.kernels.columns import LANES, ColumnShare, walking_columns
+from tileops.kernels.flow import EARLY_ARCH
 from tileops.kernels.limits import ROWS, row_bytes
 from tileops.kernels.reduction.cumsum import CumsumCall, CumsumInterface
 from tileops.kernels.reduction.form import AlongForm
@@ -17,6 +18,9 @@ from tileops.kernels.reduction.limits import APART
 from tileops.kernels.rows import ACCESS, WALK, WARP_BYTES, Share, long_row, short_rows
 from tileops.rules.archs import at_least
 from tileops.rules.declaration import Declaration, Refusal
+
+BUSY = 32
+"""Short rows for each SM from which on a block has as many as it can: fewer share the SMs out more evenly."""
 
 SPLIT_LENGTH = 1024
 """Elements of a row below which parts of it are not worth a second read."""
@@ -68,12 +72,13 @@ class CumsumBuild:
         """Returns the device program."""
         from tileops.kernels.reduction.programs import cumsum
 
+        early = self.arch >= EARLY_ARCH
         if isinstance(self.share, ColumnShare):
             if self.steps:
-                return cumsum.columns_split(self.form, self.share, self.steps)
+                return cumsum.columns_split(self.form, self.share, self.steps, early)
             return cumsum.columns(self.form, self.share, WALK)
         if self.steps:
-            return cumsum.rows_split(self.form, self.share, self.steps)
+            return cumsum.rows_split(self.form, self.share, self.steps, early)
         return cumsum.rows(self.form, self.share, WALK if self.walks else None)
 
     def __str__(self) -> str:
@@ -84,7 +89,7 @@ class CumsumBuild:
 class CumsumLaunch(Built, CumsumInterface):
     """Stands above the implementations of the cumulative sum."""
 
-    def __init__(self, identity: CumsumBuild) -> None:
+    def __init__(self, identity: Any) -> None:
         """Compiles the program of a build identity."""
         super().__init__(identity)
         form = identity.form
@@ -118,7 +123,7 @@ class CumsumShortKernel(CumsumLaunch):
     @classmethod
     def entry_for(cls, call: CumsumCall) -> tuple[CumsumBuild, Callable[[], CumsumShortKernel]]:
         """Returns the build identity of a call and the function that builds it."""
-        share = short_rows(call.length, call.dtype.itemsize, busy=call.outer >= 8 * call.sm_count)
+        share = short_rows(call.length, call.dtype.itemsize, busy=call.outer >= BUSY * call.sm_count)
         identity = CumsumBuild(AlongForm.of(call), share, call.arch)
         return identity, lambda: cls(identity)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.kernels.tables import Asked
-from tileops.kernels import norm, reduction
+from tileops.kernels import norm
 from tileops.kernels.flow import GRIDS, SCRATCH, best_flow
 from tileops.kernels.norm.batch_norm_train_spans import pitch
 from tileops.rules.device import DeviceFacts
@@ -19,7 +19,6 @@ BOARDS = [
 AFFINE = {"weighted": True, "biased": False, "eps": 1e-5}
 GROUP = Asked(norm.GROUP_NORM_IMPLEMENTATIONS, dtype=FP16, **AFFINE)
 TRAIN = Asked(norm.BATCH_NORM_TRAIN_IMPLEMENTATIONS, dtype=FP16, param_dtype=FP32, momentum=0.1, **AFFINE)
-SUM = Asked(reduction.CUMSUM_IMPLEMENTATIONS, dtype=FP16)
 
 
 def fits(flow, facts, scratch, itemsize=2):
@@ -71,15 +70,3 @@ def test_what_the_rules_admit_has_a_grid(facts):
                             assert flow.turns <= flow.slots - 2
                         fits(flow, facts, scratch, dtype.itemsize)
     assert served > 0 or facts.sm_count == 1
-
-
-@pytest.mark.parametrize("facts", BOARDS[:2])
-def test_long_columns_have_a_grid(facts):
-    for outer, length, inner in ((1, 1024, 8192), (2, 4096, 2048), (100, 1025, 128), (1, 10**7, 2048)):
-        assert SUM.reasons("cumsum_columns", facts, outer=outer, length=length, inner=inner) == []
-        identity = SUM.identity("cumsum_columns", facts, outer=outer, length=length, inner=inner)
-        flow = identity.flow
-        side = flow.lanes * flow.width
-        fits(flow, facts, 4 * (flow.depth * (side + 1) + side + 2 * flow.lanes * flow.depth))
-        part = flow.depth * flow.turns * flow.parts
-        assert (identity.steps - 1) * part < length <= identity.steps * part

@@ -135,8 +135,11 @@ def rows(form: AlongForm, share: Share, blocks: int | None) -> Any:
     return main
 
 
-def rows_split(form: AlongForm, share: Share, steps: int) -> Any:
-    """Builds the program (x, partial, y): a block a part of ``steps`` slices; partial is float32 [count, parts]."""
+def rows_split(form: AlongForm, share: Share, steps: int, early: bool) -> Any:
+    """Builds the program (x, partial, y): a block a part of ``steps`` slices; partial is float32 [count, parts].
+
+    ``early``: the second kernel starts while the first runs, and waits for it.
+    """
     length, dtype = form.length, form.dtype
     lanes, turns, width = share.lanes, share.turns, share.width
     accesses = length // width
@@ -153,6 +156,8 @@ def rows_split(form: AlongForm, share: Share, steps: int) -> Any:
         y: T.Tensor((count, length), dtype),
     ):
         with T.Kernel(parts, count, threads=(lanes, 1)) as (part, row):
+            if early:
+                T.pdl_trigger()
             lane = T.get_thread_binding(0)
             kept = T.alloc_local((turns, width), dtype)
             wide = T.alloc_local((width,), "float32")
@@ -179,6 +184,8 @@ def rows_split(form: AlongForm, share: Share, steps: int) -> Any:
             lane = T.get_thread_binding(0)
             carry = T.alloc_local((1,), "float32")
             carry[0] = 0.0
+            if early:
+                T.pdl_sync()
             for look in T.unroll(looks):
                 if look * lanes + lane < part:
                     carry[0] = carry[0] + partial[row, look * lanes + lane]
@@ -273,8 +280,11 @@ def columns(form: AlongForm, share: ColumnShare, blocks: int) -> Any:
     return main
 
 
-def columns_split(form: AlongForm, share: ColumnShare, steps: int) -> Any:
-    """Builds the program (x, partial, y): a block a part of ``steps`` slices; partial is [outer, parts, inner]."""
+def columns_split(form: AlongForm, share: ColumnShare, steps: int, early: bool) -> Any:
+    """Builds the program (x, partial, y): a block a part of ``steps`` slices; partial is [outer, parts, inner].
+
+    ``early``: the second kernel starts while the first runs, and waits for it.
+    """
     length, inner, dtype = form.length, form.inner, form.dtype
     lanes, depth, turns, width = share.lanes, share.depth, share.turns, share.width
     piece = inner // width
@@ -290,6 +300,8 @@ def columns_split(form: AlongForm, share: ColumnShare, steps: int) -> Any:
         y: T.Tensor((outer, length, inner), dtype),
     ):
         with T.Kernel(T.ceildiv(outer * piece, lanes), parts, threads=(lanes, depth)) as (block, part):
+            if early:
+                T.pdl_trigger()
             lane = T.get_thread_binding(0)
             level = T.get_thread_binding(1)
             kept = T.alloc_local((turns, width), dtype)
@@ -334,6 +346,8 @@ def columns_split(form: AlongForm, share: ColumnShare, steps: int) -> Any:
             column = access % piece * width
             for i in T.unroll(width):
                 carry[i] = 0.0
+            if early:
+                T.pdl_sync()
             for other in T.serial(part):
                 for i in T.unroll(width):
                     carry[i] = carry[i] + partial[slab, other, column + i]

@@ -30,8 +30,10 @@ CASES = [
     ("softmax_columns", H200, 4, 300, 6, FP32, 8),
     ("softmax_stream", H200, 1, 2**31 + 8, 1, BF16, 16),
     ("softmax_stream", A100, 2, 1000, 7, FP32, 0),
+    ("cumsum_cluster", H200, 64, 128256, 1, FP32, 16),
+    ("cumsum_cluster", H200, 3, 50257, 1, BF16, 0),
     ("cumsum_columns", H200, 2, 4096, 2048, BF16, 16),
-    ("cumsum_columns", A100, 3, 100000, 36, FP32, 16),
+    ("cumsum_columns", H200, 3, 100000, 36, FP32, 16),
     ("cumsum_short", A100, 65536, 64, 1, BF16, 16),
     ("cumsum_split", H200, 1, 128256, 1, FP32, 16),
     ("cumsum_split", A100, 1, 4096, 256, FP16, 16),
@@ -47,8 +49,9 @@ def test_program_compiles(key, facts, outer, length, inner, dtype, widest):
     _, source = compiled(cls, call)
     assert max(access_bytes(source, "x") | copy_bytes(source), default=0) == widest
     assert max(access_bytes(source, "y"), default=0) == widest
-    assert ("AtomicLoad" in source) == (key in ("softmax_shared", "cumsum_columns"))
+    assert ("AtomicLoad" in source) == (key == "softmax_shared")
     assert ("tell(" in source) == (key == "softmax_cluster")
+    assert ("tell_block(" in source) == (key in ("cumsum_cluster", "cumsum_columns"))
 
 
 def test_a_cluster_waits_on_both_sides_of_what_its_blocks_tell_each_other():
@@ -60,3 +63,16 @@ def test_a_cluster_waits_on_both_sides_of_what_its_blocks_tell_each_other():
     assert order == sorted(order)
     # What a block is told lies apart from all that it writes itself, for nothing says when the others tell it.
     assert set(re.findall(r"extern __shared__.* (\w+)\[\]", source)) == {"told"}
+
+
+@pytest.mark.parametrize(("key", "length", "inner"), [("cumsum_cluster", 128256, 1), ("cumsum_columns", 20000, 2048)])
+def test_a_cluster_is_there_before_its_blocks_tell_each_other_sums(key, length, inner):
+    cls = CUMSUM_IMPLEMENTATIONS[key]
+    call = cls.request(device="cuda:0", stated=H200, outer=2, length=length, inner=inner, dtype=BF16)
+    _, source = compiled(cls, call)
+    body = source[source.index("main_kernel") :]
+    texts = ("open_barrier(", "cluster_arrive_relaxed()", "cluster_wait()", "tell_block(", "hear_blocks(", "told)[")
+    order = [body.index(text, body.index("hear_blocks(") if text == "told)[" else 0) for text in texts]
+    assert order == sorted(order)
+    # A barrier counts again once it has been heard, for the step after the next.
+    assert ("expect_bytes(" in body) == (key == "cumsum_columns")

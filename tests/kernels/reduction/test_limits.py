@@ -9,6 +9,8 @@ import torch
 from tests.kernels.tables import A100, H200, Asked
 from tileops.kernels.columns import COLUMN_LENGTH
 from tileops.kernels.reduction import CUMSUM_IMPLEMENTATIONS, SOFTMAX_IMPLEMENTATIONS
+from tileops.kernels.reduction.cumsum_cluster import COLUMN_LENGTH as LONG_COLUMN
+from tileops.kernels.reduction.cumsum_cluster import MOST, ODD_LENGTH, ROW_LENGTH
 from tileops.kernels.reduction.softmax_rows import CLUSTER_ROWS
 from tileops.kernels.rows import CLUSTER_LENGTH, COUNT_LIMIT
 
@@ -65,43 +67,28 @@ BOUNDARIES = [
         {"inner": 2, "length": 2, "outer": 2**30},
         "counts rows in 32 bits",
     ),
-    (CUMSUM, "cumsum_columns", {"outer": 2, "inner": 2048}, {"outer": 1}, "inner=1: reads rows that lie side by side"),
+    (CUMSUM, "cumsum_cluster", {}, {"inner": 2}, "inner=2"),
+    (CUMSUM, "cumsum_cluster", {"length": ROW_LENGTH}, {"length": ROW_LENGTH - 1}, "too little work"),
+    (CUMSUM, "cumsum_cluster", {"length": CLUSTER_LENGTH}, {"length": CLUSTER_LENGTH + 1}, "a cluster keeps at most"),
+    (CUMSUM, "cumsum_cluster", {"length": ODD_LENGTH - 1}, {"length": ODD_LENGTH + 1}, "an odd length=163841"),
+    (CUMSUM, "cumsum_cluster", {"outer": MOST}, {"outer": MOST + 1}, "counts blocks in 32 bits"),
+    (CUMSUM, "cumsum_columns", {"inner": 8}, {"inner": 1}, "inner=1: reads rows that lie side by side"),
+    (CUMSUM, "cumsum_columns", {"inner": 2048}, {"inner": 2047}, "4094 bytes apart: accesses take 16"),
     (
         CUMSUM,
         "cumsum_columns",
-        {"outer": 2, "inner": 2048},
-        {"outer": 2, "inner": 2047},
-        "4094 bytes apart: accesses take 16",
+        {"length": LONG_COLUMN, "inner": 8},
+        {"length": LONG_COLUMN - 1, "inner": 8},
+        "too little work",
     ),
     (
         CUMSUM,
         "cumsum_columns",
-        {"outer": 1, "inner": 2048},
-        {"outer": 1, "inner": 2040},
-        "two kernels do as well below 16777216",
+        {"outer": MOST, "inner": 32},
+        {"outer": MOST, "inner": 40},
+        "counts in 32 bits",
     ),
-    (CUMSUM, "cumsum_columns", {"outer": 131, "inner": 64}, {"outer": 132, "inner": 64}, "keep 132 SMs busy already"),
-    (
-        CUMSUM,
-        "cumsum_columns",
-        {"outer": 8, "length": 1024, "inner": 1024},
-        {"outer": 8, "length": 1023, "inner": 1032},
-        "parts of a row would have too little work",
-    ),
-    (
-        CUMSUM,
-        "cumsum_columns",
-        {"outer": 1, "length": 2**31 // 132, "inner": 2048},
-        {"outer": 1, "length": 2**31 // 132 + 1, "inner": 2048},
-        "counts what blocks tell in 32 bits",
-    ),
-    (
-        CUMSUM,
-        "cumsum_columns",
-        {"outer": 1, "length": 8192, "inner": 13 * 128},
-        {"outer": 1, "length": 8192, "inner": 12 * 128},
-        "make too few teams of 8 blocks",
-    ),
+    (CUMSUM, "cumsum_columns", {"length": 2**30, "inner": 8}, {"length": 2**30 + 1, "inner": 8}, "counts in 32 bits"),
     (CUMSUM, "cumsum_short", {"length": 1024}, {"length": 1025}, "2050 bytes: read by a warp at once"),
     (CUMSUM, "cumsum_short", {"length": 64}, {"length": 64, "inner": 2}, "inner=2"),
     (CUMSUM, "cumsum_short", {"length": 8, "outer": COUNT_LIMIT}, {"length": 8, "outer": 2**31}, "32 bits"),
@@ -167,11 +154,14 @@ def test_the_general_one_serves_every_call(asked, key):
         (SOFTMAX, {"length": 2**24}, "softmax_stream"),
         (SOFTMAX, {"length": 4096, "inner": 4}, "softmax_stream"),
         (CUMSUM, {"length": 64}, "cumsum_short"),
-        (CUMSUM, {"outer": 64, "length": 128256}, "cumsum_split"),
-        (CUMSUM, {"outer": 1, "inner": 256}, "cumsum_split"),
+        (CUMSUM, {"outer": 64, "length": 128256}, "cumsum_cluster"),
+        (CUMSUM, {"outer": 256, "length": 151936}, "cumsum_cluster"),
+        (CUMSUM, {"outer": 1, "length": 2**20}, "cumsum_split"),
+        (CUMSUM, {"outer": 1, "inner": 256}, "cumsum_columns"),
+        (CUMSUM, {"outer": 1, "inner": 250}, "cumsum_split"),
         (CUMSUM, {"outer": 2, "inner": 2048}, "cumsum_columns"),
-        (CUMSUM, {}, "cumsum_walk"),
-        (CUMSUM, {"inner": 64}, "cumsum_walk"),
+        (CUMSUM, {"length": 2048}, "cumsum_walk"),
+        (CUMSUM, {"length": 256, "inner": 64}, "cumsum_walk"),
     ],
 )
 def test_winner(asked, changes, winner):
