@@ -66,14 +66,19 @@ _CONVERTER: Final = _converter()
 
 
 def structure(plain: Any, kind: type[Any]) -> Any:
-    """Return the record that plain data says; raises ValueError for data that is none, or holds impossible figures."""
+    """Return the record that plain data says; raises ValueError for data that says none."""
     try:
-        made = _CONVERTER.structure(plain, kind)
+        return _CONVERTER.structure(plain, kind)
     except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
         raise ValueError("; ".join(cattrs.transform_error(error))) from error
-    if found := list(_own(made)):
+
+
+def measured(plain: Any) -> Measured:
+    """Return what plain data says of a baseline on one row; raises ValueError for what cannot be."""
+    one: Measured = structure(plain, Measured)
+    if found := list(_of_measured(one)):
         raise ValueError("; ".join(found))
-    return made
+    return one
 
 
 def read(path: Path) -> Report:
@@ -175,10 +180,15 @@ def _of_row(row: Row, timing: str) -> Iterator[str]:
         if row.error is not None and row.tolerance is not None and row.error > row.tolerance:
             yield f"it is timed, with an error of {row.error:.3g} over {row.tolerance:g}"
     for name, one in row.baselines.items():
-        told = [*_own(one), *(_own(one.reading) if one.reading is not None else ())]
-        if (one.reading is None) == (one.why is None):
-            told.append("it has either a reading or a reason why not")
-        yield from (f"baseline {name}: {fault}" for fault in told)
+        yield from (f"baseline {name}: {fault}" for fault in _of_measured(one))
+
+
+def _of_measured(one: Measured) -> Iterator[str]:
+    yield from _own(one)
+    if one.reading is not None:
+        yield from _own(one.reading)
+    if (one.reading is None) == (one.why is None):
+        yield "it has both a reading and a reason why not" if one.why else "it has no reading, and why does not say why"
 
 
 def _of_regret(one: Regret) -> Iterator[str]:
