@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import timeit
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -147,7 +147,7 @@ class Stub(ProductInterface):
         return "stub", cls
 
 
-def measure(peer: Path | None) -> Iterator[Measure]:
+def measure(peer: Path | None) -> Generator[Measure, None, None]:
     """Yield every measure, the peer's too when its folder is given; takes about a minute."""
     yield from _op_calls(peer)
     yield from _resolve()

@@ -6,6 +6,7 @@ import concurrent.futures
 import logging
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from typing import Any, Final
@@ -105,12 +106,20 @@ class Pool:
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(self, *problem: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
+        if kind is not None:  # nobody waits for what is still being compiled
+            for process in multiprocessing.active_children():
+                process.terminate()
         self._pool.shutdown(cancel_futures=True)
 
     def begin(self, tasks: Iterable[Task]) -> Begun:
         """Queue tasks; what comes back, or a part of it, is for :meth:`end`."""
-        return {task: self._pool.submit(_attempt, task) for task in tasks}
+        # Ctrl-C is for the caller alone, which ends the processes: they start here and keep the signals blocked here.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return {task: self._pool.submit(_attempt, task) for task in tasks}
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def end(self, begun: Begun, progress: Progress) -> list[str]:
         """Wait for tasks; return what went wrong. A process that dies takes down those after it, not the caller."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import attrs
@@ -19,7 +19,7 @@ from tileops.rules.merits import merits
 from tileops.rules.proof import Proof, check
 from tileops.rules.table import RuleTable
 from tileops.tools import words
-from tileops.tools.usage import SERVED, Parser, report
+from tileops.tools.usage import SERVED, Parser, report, taken
 
 SIZES = (10, 100, 1000)
 _LIMITS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # tiles an SM, at which one implementation hands on to the next
@@ -108,7 +108,7 @@ def cost(size: int) -> Cost:
     )
 
 
-def costs(sizes: Sequence[int] = SIZES) -> Iterator[Cost]:
+def costs(sizes: Sequence[int] = SIZES) -> Generator[Cost, None, None]:
     """Yield the cost of each size."""
     yield from map(cost, sizes)
 
@@ -157,8 +157,11 @@ def _run(argv: Sequence[str]) -> int:
     parser.add_argument("--sizes", nargs="+", type=int, default=list(SIZES), help="implementations of each table")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse(argv)
-    found = list(costs(options.sizes))
+    found: list[Cost] = []
+    whole = taken(costs(options.sizes), found.append)
     print(json.dumps([one.plain() for one in found], indent=2) if options.json else text(found))
+    if not whole:
+        raise KeyboardInterrupt("what was measured is told")
     return SERVED
 
 

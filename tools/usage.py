@@ -1,18 +1,21 @@
-"""The command lines' shared manners: one parser class, one error class, three exit codes."""
+"""The command lines' shared manners: one parser class, one error class, the same exit codes."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from typing import NoReturn, TypeVar
 
 from tileops.rules.errors import BackendError, nearest
 
 SERVED, NOT_SERVED, USAGE = 0, 1, 2
-#: What a shell reports of a program whose reader went away: 128 and the number of SIGPIPE.
-READER_GONE = 141
+#: What a shell reports of a program that Ctrl-C ended, and of one whose reader went away: 128 and the signal's number.
+INTERRUPTED, READER_GONE = 130, 141
+
+T = TypeVar("T")
 
 
 class UsageError(Exception):
@@ -43,13 +46,16 @@ class Parser(argparse.ArgumentParser):
 
 
 def report(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
-    """Run a command and return its exit status; a usage error is printed and gives 2, an error of the engine 1."""
+    """Run a command and return its exit status.
+
+    A usage error, and a file or stream that fails, are printed and give 2, an error of the engine 1, Ctrl-C 130.
+    """
     try:
         status = command(argv)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # `| head` has read what it wanted; Python's own flush at exit is to find no pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `| head` has read what it wanted
+        _leave_stdout()
         return READER_GONE
     except UsageError as problem:
         print(f"error: {problem}", file=sys.stderr)
@@ -57,3 +63,29 @@ def report(command: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     except BackendError as problem:
         print(f"{type(problem).__name__}: {problem}", file=sys.stderr)
         return NOT_SERVED
+    except OSError as problem:
+        print(f"error: {problem.filename or 'the output'}: {problem.strerror or problem}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _leave_stdout()
+        return USAGE
+    except KeyboardInterrupt as problem:
+        print(": ".join(["interrupted", *map(str, problem.args)]), file=sys.stderr)
+        return INTERRUPTED
+
+
+def _leave_stdout() -> None:
+    """Let Python's own flush at exit find something that takes what is left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def taken(found: Generator[T, None, None], each: Callable[[T], object]) -> bool:
+    """Hand what is found to ``each``, one by one; return False where Ctrl-C ended that, with what came until then."""
+    try:
+        with closing(found):
+            for one in found:
+                each(one)
+    except KeyboardInterrupt:
+        return False
+    return True
