@@ -1,4 +1,8 @@
-"""A benchmark run: which device, what is compiled ahead, row after row, and the report that grows meanwhile."""
+"""A benchmark run: which device, what is compiled ahead, row after row, and the report that grows meanwhile.
+
+A report on its way names as a problem what is not reached yet, so that no file of a run that was ended calls itself
+whole; the last report of the run names it no more.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,24 @@ import datetime
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import attrs
 import torch
 
 from tileops import backend
 from tileops.rules.device import read_facts
-from tileops.tools import figures, prebuild, regret, timing, words
+from tileops.tools import figures, outputs, prebuild, regret, timing, words
 from tileops.tools.baselines import Baseline
 from tileops.tools.catalogue import Known
-from tileops.tools.figures import About, Report
+from tileops.tools.figures import About, Reading, Report
+from tileops.tools.progress import Progress
 from tileops.tools.rows import Bench, Ceilings, Item, ceilings, told
-from tileops.tools.usage import UsageError
+from tileops.tools.usage import UsageError, taken
 
 MATRIX_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -53,35 +58,9 @@ def run_device(
     return torch.device(device.type, device.index or 0)
 
 
-@attrs.frozen
-class Progress:
-    """Says on a terminal how far a run is, in one line that is written over; elsewhere a line for each heading."""
-
-    stream: TextIO = sys.stderr
-
-    def heading(self, words_of: str) -> None:
-        """Begin a part of the run."""
-        if self.stream.isatty():
-            self.stream.write("\r\x1b[K")
-        self.stream.write(f"{words_of}\n")
-        self.stream.flush()
-
-    def step(self, done: int, of: int, what: str = "") -> None:
-        """Say what is being done."""
-        if self.stream.isatty():
-            self.stream.write(f"\r\x1b[K[{done}/{of}] {what}"[:120])
-            self.stream.flush()
-
-    def done(self) -> None:
-        """End the line that is written over."""
-        if self.stream.isatty():
-            self.stream.write("\r\x1b[K")
-            self.stream.flush()
-
-
 @attrs.frozen(kw_only=True)
 class Plan:
-    """Says what a run does. ``seconds`` is when rows are no longer begun, counted from the start of the run."""
+    """Says what a run does. ``seconds`` is when rows are no longer begun, counted from when the plan is made."""
 
     device: torch.device
     target: backend.Target | None
@@ -89,9 +68,20 @@ class Plan:
     allow_events: bool = False
     jobs: int = 0
     seconds: float | None = None
-    json: Path | None = None
     progress: Progress = attrs.field(factory=Progress)
     clock: Callable[[], float] = time.monotonic
+    start: float = attrs.field(init=False, default=attrs.Factory(lambda self: self.clock(), takes_self=True))
+
+    @property
+    def late(self) -> bool:
+        """Say whether no row is to be begun any more."""
+        return self.seconds is not None and self.clock() > self.start + self.seconds
+
+    def timer(self) -> timing.Timer:
+        """Return the timer of the run's device, which becomes the current one; raises TimingError."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        return timing.choose(self.device, self.allow_events)
 
     def about(self, timer: timing.Timer, missing: dict[str, str]) -> About:
         """Return the circumstances of the run, before anything is measured."""
@@ -123,9 +113,37 @@ def versions() -> dict[str, str]:
     return found
 
 
-def run(plan: Plan, items: Sequence[Item], timer: timing.Timer | None = None) -> Report:
-    """Compile ahead, measure the ceilings, then every row; the JSON file is written anew after each row."""
-    bench, report, until = _ready(plan, timer)
+def foreseen(plan: Plan, items: Sequence[Item], timer: timing.Timer) -> Report:
+    """Return what a run will report if all goes well, but for the times: what is to be joined is held to it first."""
+    reading = Reading(1.0, 1.0, 1, 0.0)
+    rows = [item.row(figures.TIMED, timing=timer.timing, reading=reading, host_us=1.0) for item in items]
+    return Report(plan.about(timer, {}), tuple(rows))
+
+
+def keep(reports: Generator[Report, None, None], path: Path | None, progress: Progress) -> tuple[Report, bool]:
+    """Take the growing report of a run, writing it anew into a file each time.
+
+    Returns the last one, and whether the run came to its end; raises KeyboardInterrupt where Ctrl-C left nothing.
+    """
+    kept: list[Report] = []
+
+    def each(report: Report) -> None:
+        kept[:] = [report]
+        if path is not None and outputs.is_replaced(path):  # a pipe gets the last report only
+            try:
+                figures.write(report, path)
+            except UsageError as problem:  # the run goes on, for its figures are printed too
+                progress.heading(str(problem))
+
+    whole = taken(reports, each)
+    if not kept:
+        raise KeyboardInterrupt("nothing was measured yet")
+    return kept[-1], whole
+
+
+def run(plan: Plan, items: Sequence[Item], timer: timing.Timer) -> Generator[Report, None, None]:
+    """Compile ahead, measure the ceilings, then every row; yield the report after each."""
+    bench, report = _ready(plan, timer)
     present = [one for one in plan.baselines if one.name not in bench.missing]
     tasks: list[prebuild.Task] = []
     if plan.jobs and plan.device.type == "cuda":
@@ -140,28 +158,27 @@ def run(plan: Plan, items: Sequence[Item], timer: timing.Timer | None = None) ->
     _compile_ahead(plan, tasks)
     rows: list[figures.Row] = []
     unreached: str | None = None
-    for place, item in enumerate(items):
-        if place == 0 or item.known.name != items[place - 1].known.name:
-            plan.progress.heading(item.known.name)
-        plan.progress.step(place + 1, len(items), item.case.label)
-        if unreached is None and until is not None and plan.clock() > until:
-            unreached = f"not reached in {plan.seconds:g} s"
-        if unreached is not None:
-            rows.append(item.row(figures.SKIPPED, why=unreached))
-        else:
+    try:
+        for place, item in enumerate(items):
+            if place == 0 or item.known.name != items[place - 1].known.name:
+                plan.progress.heading(item.known.name)
+            plan.progress.step(place + 1, len(items), item.case.label)
+            if unreached is None and plan.late:
+                unreached = f"not reached in {plan.seconds:g} s"
+            if unreached is not None:
+                rows.append(item.row(figures.SKIPPED, why=unreached))
+                continue
             rows.append(bench.row(item))
+            yield _on_its_way(attrs.evolve(report, rows=tuple(rows)), len(items) - len(rows), "row")
             if (problem := _lost(bench)) is not None:
                 unreached = f"not reached: after {item.known.name} {item.case.label} the device fails: {problem}"
-        report = attrs.evolve(report, rows=tuple(rows))
-        if plan.json is not None:
-            figures.write(report, plan.json)
-    plan.progress.done()
+    finally:
+        plan.progress.done()
+    report = attrs.evolve(report, rows=tuple(rows))
     if unreached is not None:
         late = sum(row.why == unreached for row in rows)
-        report = _with_problem(report, f"{words.count(late, 'row')} {unreached}")
-        if plan.json is not None:
-            figures.write(report, plan.json)
-    return report
+        report = with_problem(report, f"{words.count(late, 'row')} {unreached}")
+    yield report
 
 
 def _lost(bench: Bench) -> str | None:
@@ -175,9 +192,9 @@ def _lost(bench: Bench) -> str | None:
     return None
 
 
-def run_regret(plan: Plan, ops: Sequence[Known], most: int, timer: timing.Timer | None = None) -> Report:
-    """Measure the regret of ops, up to ``most`` calls of each; the JSON file is written anew after each call."""
-    bench, report, until = _ready(plan, timer, measure_ceilings=False)
+def run_regret(plan: Plan, ops: Sequence[Known], most: int, timer: timing.Timer) -> Generator[Report, None, None]:
+    """Measure the regret of ops, up to ``most`` calls of each; yield the report after each call."""
+    bench, report = _ready(plan, timer, measure_ceilings=False)
     facts = read_facts(plan.device)
     with prebuild.Pool(plan.jobs) if plan.jobs and plan.device.type == "cuda" else nullcontext() as pool:
         # What later calls need is compiled while they are looked for and while earlier ones are measured: only the
@@ -187,6 +204,7 @@ def run_regret(plan: Plan, ops: Sequence[Known], most: int, timer: timing.Timer 
             found.append(regret.contests(known, plan.device, facts, most))
             if pool is not None:
                 ahead |= pool.begin(regret.programs(found[-1]))
+        waiting = sum(map(len, found))
         for contests in found:
             name = contests[0].item.known.name
             plan.progress.heading(f"{name}: {words.count(len(contests), 'call')}")
@@ -196,41 +214,37 @@ def run_regret(plan: Plan, ops: Sequence[Known], most: int, timer: timing.Timer 
                 if pool is not None:
                     needed: prebuild.Begun = {program: ahead[program] for program in regret.programs([contest])}
                     _tell_failures(plan, pool.end(needed, lambda done, of: None))
-                if until is not None and plan.clock() > until:
+                if plan.late:
                     return False
                 done.append(contest)
                 plan.progress.step(len(done), of, contest.call.text())
                 return True
 
             before = report.regret
-            for told_of in regret.measure(contests, bench, begin):
-                report = attrs.evolve(report, regret=(*before, *told_of))
-                if plan.json is not None:
-                    figures.write(report, plan.json)
+            try:
+                for told_of in regret.measure(contests, bench, begin):
+                    report = attrs.evolve(report, regret=(*before, *told_of))
+                    yield _on_its_way(report, waiting - len(done), "call")
+            finally:
+                plan.progress.done()
+            waiting -= len(contests)
             if left := len(contests) - len(done):
-                report = _with_problem(report, f"{name}: {words.count(left, 'call')} not reached in {plan.seconds:g} s")
-    plan.progress.done()
-    return report
+                report = with_problem(report, f"{name}: {words.count(left, 'call')} not reached in {plan.seconds:g} s")
+    yield report
 
 
-def _ready(
-    plan: Plan, timer: timing.Timer | None, *, measure_ceilings: bool = True
-) -> tuple[Bench, Report, float | None]:
-    until = None if plan.seconds is None else plan.clock() + plan.seconds
-    if plan.device.type == "cuda":
-        torch.cuda.set_device(plan.device)
-    chosen = timing.choose(plan.device, plan.allow_events) if timer is None else timer
+def _ready(plan: Plan, timer: timing.Timer, *, measure_ceilings: bool = True) -> tuple[Bench, Report]:
     synchronize = (lambda: None) if plan.device.type == "cpu" else (lambda: torch.accelerator.synchronize(plan.device))
     measured = Ceilings()
     if measure_ceilings and plan.device.type != "cpu":
         plan.progress.heading("copy bandwidth and matrix rates")
-        measured = ceilings(chosen, plan.device, MATRIX_DTYPES)
-    bench = Bench(plan.device, plan.target, chosen, synchronize, plan.baselines, measured)
-    about = plan.about(chosen, bench.missing)
+        measured = ceilings(timer, plan.device, MATRIX_DTYPES)
+    bench = Bench(plan.device, plan.target, timer, synchronize, plan.baselines, measured)
+    about = plan.about(timer, bench.missing)
     if measured.copy is not None:
         rates = {str(dtype).removeprefix("torch."): rate / 1e12 for dtype, rate in measured.matrix.items()}
         about = attrs.evolve(about, copy_gb_s=measured.copy / 1e9, matrix_tflops=rates)
-    return bench, Report(about), until
+    return bench, Report(about)
 
 
 def _compile_ahead(plan: Plan, tasks: Sequence[prebuild.Task]) -> None:
@@ -251,9 +265,13 @@ def _tell_failures(plan: Plan, failures: Sequence[str]) -> None:
         plan.progress.heading(f"compiling ahead: {failure}")
 
 
-def _with_problem(report: Report, *problems: str) -> Report:
-    about = attrs.evolve(report.about, problems=(*report.about.problems, *problems))
-    return attrs.evolve(report, about=about)
+def _on_its_way(report: Report, waiting: int, noun: str) -> Report:
+    return with_problem(report, f"{words.count(waiting, noun)} not reached (interrupted)") if waiting else report
+
+
+def with_problem(report: Report, problem: str) -> Report:
+    """Return a report that tells of one more problem."""
+    return attrs.evolve(report, about=attrs.evolve(report.about, problems=(*report.about.problems, problem)))
 
 
 def cores() -> int:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Generator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,64 +11,16 @@ import jsonschema
 import pytest
 import torch
 
+from tests.tools.reports import ABOUT, FAILED, REPORT, timed
 from tileops.rules.errors import BackendError
 from tileops.tools import benchrun, chart, hostcost, page, tables
 from tileops.tools.cli import main
-from tileops.tools.figures import About, Measured, Preference, Reading, Regret, Report, Row, Sample, write
+from tileops.tools.figures import Report, write
 from tileops.tools.recording import read
 from tileops.tools.usage import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "tools/schema/bench-1.json").read_text())
-
-ABOUT = About(
-    date="2026-11-29",
-    device="cuda:0",
-    device_name="NVIDIA H200",
-    arch=90,
-    target="builtin",
-    timing="cupti",
-    versions={"torch": "2.11.0", "tilelang": "0.1.15"},
-    copy_gb_s=4300.0,
-    matrix_tflops={"bfloat16": 760.0},
-    missing={"compile": "triton is not installed"},
-)
-
-
-def timed(label: str, ms: float, against: float, op: str = "GemmFwdOp") -> Row:
-    return Row(
-        op=op,
-        label=label,
-        dtypes="bfloat16",
-        shapes="a=1x4096 b=4096x4096",
-        outcome="timed",
-        implementation="gemv",
-        error=1e-3,
-        tolerance=1e-2,
-        flops=2 * 4096 * 4096,
-        bytes=2 * 4096 * 4097,
-        floor_ms=0.008,
-        bound="memory",
-        timing="cupti",
-        reading=Reading(ms * 1.1, ms, 30, 0.01),
-        host_us=14.0,
-        first_call_s=2.5,
-        baselines={"cublas": Measured("selected", Reading(against, against, 30, 0.01), 25.0)},
-    )
-
-
-FAILED = Row(op="GemmFwdOp", label="odd", dtypes="float16", shapes="a=3x3 b=3x3", outcome="failed", why="no luck")
-SAMPLES = (
-    Sample("decode", "workload", "m=1", "gemv", {"gemv": 1.0, "gemm_mma": 2.0}),
-    Sample("decode", "limit", "m=2", "gemv", {"gemv": 1.2, "gemm_mma": 1.0}),
-)
-REGRET = Regret(
-    "GemmFwdOp",
-    "gemm",
-    SAMPLES,
-    (Preference("gemm", "gemv", "gemm_mma", "general", 2, 1.29, 0.83, ("m=2",)),),
-).judged()
-REPORT = Report(ABOUT, (timed("won", 0.010, 0.012), timed("lost", 0.010, 0.008)), (REGRET,))
 
 
 @pytest.fixture
@@ -94,7 +47,27 @@ def recorded(tmp_path: Path) -> Path:
         (["--peer", "nowhere.jsonl"], "cannot read nowhere.jsonl"),
         (["--host", "--peer", "a", "b"], "--peer is one folder, got 2"),
         (["--baselines", "cudnn"], "there is no baseline cudnn; baselines: cublas, torch, compile"),
-        (["--host", "GemmFwdOp"], "give neither OP nor a file"),
+        (["--host", "GemmFwdOp"], "--host does not take OP; it takes: --json, --peer"),
+        (["--host", "--rows", "foo", "--seconds", "0"], "--host does not take --rows, --seconds"),
+        (["--host", "--regret"], "--regret and --host are questions of their own"),
+        (["--host", "--json", "FILE"], "--host prints: --json takes no file with it"),
+        (["--proof", "--json", "FILE"], "--proof prints: --json takes no file with it"),
+        (["--proof", "--page", "FILE"], "--proof does not take --page; it takes: --json"),
+        (["--from", "FILE", "--regret"], "--from and --regret are questions of their own"),
+        (["--from", "FILE", "--baselines", "foo"], "--from does not take --baselines; it takes: OP, --rows"),
+        (["--from", "FILE", "--jobs", "0"], "--from does not take --jobs"),
+        (["--regret", "GemmFwdOp", "--rows", "square-1k"], "--regret does not take --rows"),
+        (["--regret", "GemmFwdOp", "--baselines", "torch"], "--regret does not take --baselines"),
+        (["--regret", "GemmFwdOp", "-o", "chart.svg", "--peer", "FILE"], "--regret does not take -o, --peer"),
+        (["--samples", "3"], "a run does not take --samples"),
+        (["--regret", "GemmFwdOp", "--samples", "0"], "--samples: takes a number from 1 on, got 0"),
+        (["--regret", "GemmFwdOp", "--samples", "-3"], "--samples: takes a number from 1 on, got -3"),
+        (["--regret", "GemmFwdOp", "--samples", "some"], "--samples: takes a whole number, got 'some'"),
+        (["--jobs", "-1"], "--jobs: takes a number from 0 on, got -1"),
+        (["--jobs", "1.5"], "--jobs: takes a whole number, got '1.5'"),
+        (["--seconds", "-1"], "--seconds: takes a number from 0 on, got -1"),
+        (["--seconds", "nan"], "--seconds: takes a number from 0 on, got nan"),
+        (["--seconds", "inf"], "--seconds: takes a number from 0 on, got inf"),
         (["-o", "chart.png"], "a file of the kind .svg"),
         (["--from", "nowhere.json"], "cannot read nowhere.json"),
     ],
@@ -102,6 +75,36 @@ def recorded(tmp_path: Path) -> Path:
 def test_a_mistake_is_named(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--seconds", "1", "--jobs", "14"], ["--jobs", "0"], ["--seconds", "0"]])
+def test_limits_of_nothing_are_no_mistake(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[benchrun.Plan] = []
+
+    def run(plan: benchrun.Plan, items: object, timer: object) -> Generator[Report, None, None]:
+        plans.append(plan)
+        yield REPORT
+
+    monkeypatch.setattr(benchrun, "run_device", lambda name: torch.device("cpu"))
+    monkeypatch.setattr(benchrun.Plan, "timer", lambda self: None)
+    monkeypatch.setattr(benchrun, "run", run)
+    assert main(["bench", "GemmFwdOp", *words]) == 0
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    assert plans[0].jobs == (int(given["--jobs"]) if "--jobs" in given else benchrun.cores())
+    assert plans[0].seconds == (float(given["--seconds"]) if "--seconds" in given else None)
+
+
+def test_the_help_says_what_an_exit_status_means(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    for meaning in (
+        "0 if all is well",
+        "1 if something was measured and is wrong",
+        "2 for a mistake",
+        "130 after Ctrl-C",
+    ):
+        assert meaning in said
 
 
 def test_a_machine_without_cuda_is_told_so() -> None:
@@ -158,6 +161,56 @@ def test_figures_of_two_runs_are_joined(recorded: Path, tmp_path: Path, capsys: 
     assert [row["label"] for row in told["rows"]] == ["won", "lost", "odd"]
     assert told["rows"][0]["ratios"] == {"cublas": pytest.approx(1.2)}
     assert told["regret"][0]["worst"] == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(
+    ("words", "rows", "regret"),
+    [
+        ([], ["won", "lost", "won"], 1),
+        (["GemmFwdOp"], ["won", "lost"], 1),
+        (["SoftmaxFwdOp"], ["won"], 0),
+        (["--rows", "won"], ["won", "won"], 0),
+        (["--rows", "lost/bfloat16"], ["lost"], 0),
+        (["--dtypes", "bfloat16"], ["won", "lost", "won"], 0),
+        (["SoftmaxFwdOp", "--rows", "won", "lost"], ["won"], 0),
+    ],
+)
+def test_recorded_figures_are_chosen_by_op_row_and_dtype(
+    words: list[str], rows: list[str], regret: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = tmp_path / "one.json", tmp_path / "other.json"
+    write(REPORT, one)
+    write(Report(ABOUT, (timed("won", 0.010, 0.012, "SoftmaxFwdOp"),)), other)
+    assert main(["bench", *words, "--from", str(one), "--from", str(other), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [row["label"] for row in told["rows"]] == rows
+    assert len(told["regret"]) == regret
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["NoSuchOp"], "no op 'NoSuchOp' in"),
+        (["GemFwdOp"], "did you mean 'GemmFwdOp'?"),
+        (["--rows", "nosuch"], "no row 'nosuch' in"),
+        (["--rows", "won/float16"], "no row 'won/float16' in"),
+        (["--dtypes", "xx"], "no dtype 'xx' in"),
+    ],
+)
+def test_what_recorded_figures_do_not_hold_is_a_mistake(
+    words: list[str], said: str, recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *words, "--from", str(recorded)]) == 2
+    told = capsys.readouterr()
+    assert said in told.err
+    assert told.out == ""
+
+
+def test_figures_that_no_choice_leaves_are_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bench.json"
+    write(Report(ABOUT, (timed("one", 0.01, 0.01), timed("two", 0.01, 0.01, "SoftmaxFwdOp"))), path)
+    assert main(["bench", "SoftmaxFwdOp", "--rows", "one", "--from", str(path)]) == 2
+    assert "no figures are left" in capsys.readouterr().err
 
 
 # -- the peer's
@@ -222,6 +275,21 @@ def test_a_file_that_holds_no_run_is_refused(text: str, said: str, tmp_path: Pat
 
 
 # -- the host's side
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_ctrl_c_tells_the_costs_until_then(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(peer: Path | None) -> Generator[hostcost.Measure, None, None]:
+        yield hostcost.Measure("a call", "a call", 1e-6, "1.00 us", "", "2 us")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hostcost, "measure", measure)
+    assert main(["bench", "--host", *words]) == 130
+    said = capsys.readouterr()
+    assert said.err == "interrupted: what was measured is told\n"
+    assert "a call" in said.out
 
 
 def test_a_folder_without_the_peer_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,17 +1,13 @@
 """Rows: what a benchmark measures of each, on the CPU with the example backend's kernels and a timer that is given."""
 
 import functools
-import io
-import json
 import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
-import jsonschema
 import pytest
 import torch
 
@@ -23,12 +19,10 @@ from tileops.tools import baselines, benchrun, prebuild, rows, samples
 from tileops.tools.baselines import BASELINES, Baseline
 from tileops.tools.catalogue import known
 from tileops.tools.figures import Reading, Report
-from tileops.tools.recording import read
 from tileops.tools.rows import Bench, Ceilings, Item
 from tileops.tools.usage import UsageError
 
 CPU = torch.device("cpu")
-SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "tools/schema/bench-1.json").read_text())
 TARGET = "torch_cpu"
 NOTHING = Baseline("torch", "selected", lambda function: function, lambda device: None)
 
@@ -223,79 +217,6 @@ def test_a_nan_or_inf_that_torch_has_not_is_wrong(strange: float) -> None:
     assert math.isnan(rows.relative_error(out, right))
     assert rows.relative_error(out, out.double()) == 0
     assert math.isnan(rows.relative_error(out[:2], right))
-
-
-# -- a whole run
-
-
-class Screen(io.StringIO):
-    """A terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_run_says_how_far_it_is_and_leaves_its_figures(tmp_path: Path) -> None:
-    about = bench(FakeTimer())
-    screen, path = Screen(), tmp_path / "bench.json"
-    plan = benchrun.Plan(
-        device=CPU, target=about.target, baselines=(NOTHING,), json=path, progress=benchrun.Progress(screen)
-    )
-    report = benchrun.run(plan, [small("SoftmaxFwdOp"), small("CumsumFwdOp")], FakeTimer({"torch": 0.5}))
-    assert report.ok
-    assert [row.lost for row in report.rows] == [True, True]
-    assert read(path) == report
-    jsonschema.validate(json.loads(path.read_text()), SCHEMA)
-    assert "\r\x1b[K[2/2] " in screen.getvalue()
-    assert report.about.versions["torch"] == torch.__version__
-
-
-def test_progress_elsewhere_is_headings_only() -> None:
-    stream = io.StringIO()
-    progress = benchrun.Progress(stream)
-    progress.heading("GemmFwdOp")
-    progress.step(1, 2, "square")
-    progress.done()
-    assert stream.getvalue() == "GemmFwdOp\n"
-
-
-def test_rows_that_are_not_reached_are_said_so_and_the_run_fails() -> None:
-    about = bench(FakeTimer())
-    clock = iter([0.0, 5.0, 20.0])
-    plan = benchrun.Plan(
-        device=CPU,
-        target=about.target,
-        baselines=(NOTHING,),
-        seconds=10,
-        progress=benchrun.Progress(io.StringIO()),
-        clock=lambda: next(clock),
-    )
-    report = benchrun.run(plan, [small("SoftmaxFwdOp"), small("CumsumFwdOp")], FakeTimer())
-    assert [row.outcome for row in report.rows] == ["timed", "skipped"]
-    assert report.rows[1].why == "not reached in 10 s"
-    assert report.about.problems == ("1 row not reached in 10 s",)
-    assert not report.ok
-
-
-def test_a_device_that_fails_ends_the_run_with_what_was_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    about, path = bench(FakeTimer()), tmp_path / "bench.json"
-
-    def fails() -> None:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    assert benchrun._lost(about) is None
-    assert benchrun._lost(attrs.evolve(about, synchronize=fails)) == (
-        "RuntimeError: CUDA error: an illegal memory access was encountered"
-    )
-    monkeypatch.setattr(benchrun, "_lost", lambda bench: "gone")
-    plan = benchrun.Plan(device=CPU, target=about.target, baselines=(NOTHING,), json=path)
-    report = benchrun.run(plan, [small("SoftmaxFwdOp"), small("CumsumFwdOp")], FakeTimer())
-    assert [row.outcome for row in report.rows] == ["timed", "skipped"]
-    (problem,) = report.about.problems
-    assert re.fullmatch("1 row not reached: after SoftmaxFwdOp .* the device fails: gone", problem)
-    assert read(path) == report
 
 
 # -- compiling ahead
