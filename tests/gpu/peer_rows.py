@@ -2,176 +2,200 @@
 
     python3 tests/gpu/peer_rows.py PEER_DIR [SECONDS] [OP ...]
 
-PEER_DIR holds the peer unpacked; its package has our name, so it runs in a process of its own, and this script imports
-nothing of ours. OP limits it to some of our ops. First calls are made in parallel processes, so that programs lie in
-TileLang's disk cache; a row not reached in SECONDS (default 300) is left out and said so. A row that the peer does not
-take is a line with its problem. JSON lines go to standard output and to $OUT/peer_rows.jsonl.
+PEER_DIR holds the peer unpacked; this script imports nothing of ours in its place. OP limits it to some of our ops. A
+row not reached in SECONDS (default 300) is said to be so; 0 makes the first calls only, which fill TileLang's disk
+cache. JSON lines go to standard output and to $OUT/peer_rows.jsonl.
 
-Where the peer's op differs: its RoPE takes q and k in two calls, makes its own table of angles, and has positions only
-where halves are rotated; its fused addition has a result of its own for the sum.
+Where the peer's op differs, it is given what it takes for the same function: SiLU-and-multiply a matrix, BatchNorm its
+parameters in float32, the fused addition a weight of ones; that has a result of its own for the sum. Its RoPE takes q
+and k in two calls and makes its own table of angles; where pairs are neighbours it rotates whole heads by the token's
+place, no position.
 """
-# ruff: noqa: T201  # a script that prints its result
 
 from __future__ import annotations
 
-import concurrent.futures
-import functools
-import importlib
-import json
-import logging
 import math
-import multiprocessing
-import os
 import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, sys.argv[1])
-
 import torch
-from timing import bench_record, manifest_rows
+from peer import Case, Row, main, op, random
+from torch.nn import functional
 
-FAMILIES = {
-    "RMSNormFwdOp": "norm",
-    "FusedAddRMSNormFwdOp": "norm",
-    "LayerNormFwdOp": "norm",
-    "SoftmaxFwdOp": "reduction",
-    "SiLUAndMulFwdOp": "elementwise",
-    "RoPEFwdOp": "rope",
-    "GroupNormFwdOp": "norm",
-    "BatchNormFwdOp": "norm",
-    "CumsumFwdOp": "reduction",
-}
-Row = tuple[str, str, dict[str, Any]]
-Call = Callable[[], object]
+EPS = torch.finfo(torch.float32).eps  # where our RMS norms leave eps out
+Size = dict[str, Any]
 
 
-def rows(wanted: list[str]) -> list[Row]:
-    """Returns op, label and workload of every row and dtype, the dtypes among the workload's values."""
-    return [
-        (op, label, row | case)
-        for op, family in FAMILIES.items()
-        if not wanted or op in wanted
-        for label, row in manifest_rows(op, family)
-        for case in row["dtypes"]
-    ]
+def optional(size: Size, name: str, *shape: int, dtype: torch.dtype) -> torch.Tensor | None:
+    """Returns an optional input, None where the row leaves it out."""
+    return None if name in size.get("without", ()) else random(*shape, dtype=dtype)
 
 
-def random(*shape: int, dtype: torch.dtype) -> torch.Tensor:
-    """Returns random values on the current device."""
-    return torch.randn(shape, device="cuda", dtype=dtype)
+def wide(x: torch.Tensor | None) -> torch.Tensor | None:
+    """Returns a copy in float64."""
+    return None if x is None else x.double()
 
 
-def parameters(row: dict[str, Any], length: int, dtype: torch.dtype, *names: str) -> list[torch.Tensor | None]:
-    """Returns the optional inputs of a row, None where it leaves them out."""
-    return [None if name in row.get("without", ()) else random(length, dtype=dtype) for name in names]
+def off_centre(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    """Returns random values whose mean is not 0: a norm that loses the mean shows."""
+    return random(*shape, dtype=dtype).add_(0.5)
 
 
-@functools.cache
-def peers(family: str, name: str, *values: Any, **params: Any) -> Any:
-    """Returns an op of the peer, one for all calls with the same parameters."""
-    return getattr(importlib.import_module(f"tileops.{family}"), name)(*values, **params)
+def rms_norm(size: Size, dtype: torch.dtype) -> Case:
+    """Returns a call of the RMS norm."""
+    shape, eps = tuple(size["normalized_shape"]), float(size.get("eps", EPS))
+    x, weight = off_centre(*size["B"], *shape, dtype=dtype), optional(size, "weight", *shape, dtype=dtype)
+    norm = op("norm", "RMSNormFwdOp", shape, eps=eps)
+    return Case(
+        lambda: norm(x, weight),
+        lambda: [functional.rms_norm(x.double(), shape, wide(weight), eps)],
+        2 * x.nbytes,
+        dtype,
+    )
 
 
-def rotation(row: dict[str, Any], dtype: torch.dtype) -> tuple[Call, int]:
-    """Returns a call that rotates q and k, and its bytes."""
-    tokens, width, pairs = math.prod(row["B"]), row["D"], row["R"]
-    heads = [random(tokens, count, width, dtype=dtype) for count in (row["HQ"], row["HK"])]
+def fused_add_rms_norm(size: Size, dtype: torch.dtype) -> Case:
+    """Returns a call of the addition with RMS norm."""
+    shape, eps = tuple(size["normalized_shape"]), float(size.get("eps", EPS))
+    x, residual = (off_centre(*size["B"], *shape, dtype=dtype) for _ in range(2))
+    weight = optional(size, "weight", *shape, dtype=dtype)
+    given = torch.ones_like(x[(0,) * len(size["B"])]) if weight is None else weight
+    norm = op("norm", "FusedAddRMSNormFwdOp", eps=eps)
+
+    def expected() -> list[torch.Tensor]:
+        total = x.double() + residual.double()
+        return [functional.rms_norm(total, shape, wide(weight), eps), total]
+
+    return Case(lambda: norm(x, residual, given), expected, 4 * x.nbytes, dtype)
+
+
+def layer_norm(size: Size, dtype: torch.dtype) -> Case:
+    """Returns a call of the layer norm."""
+    shape, eps = tuple(size["normalized_shape"]), float(size.get("eps", 1e-5))
+    x = off_centre(*size["B"], *shape, dtype=dtype)
+    weight, bias = (optional(size, name, *shape, dtype=dtype) for name in ("weight", "bias"))
+    norm = op("norm", "LayerNormFwdOp", shape, eps=eps)
+    return Case(
+        lambda: norm(x, weight, bias),
+        lambda: [functional.layer_norm(x.double(), shape, wide(weight), wide(bias), eps)],
+        2 * x.nbytes,
+        dtype,
+    )
+
+
+def group_norm(size: Size, dtype: torch.dtype) -> Case:
+    """Returns a call of the group norm."""
+    groups, eps = size["num_groups"], float(size.get("eps", 1e-5))
+    x = off_centre(size["N"], size["C"], *size["S"], dtype=dtype)
+    weight, bias = (optional(size, name, size["C"], dtype=dtype) for name in ("weight", "bias"))
+    norm = op("norm", "GroupNormFwdOp", groups, eps=eps)
+    return Case(
+        lambda: norm(x, weight, bias),
+        lambda: [functional.group_norm(x.double(), groups, wide(weight), wide(bias), eps)],
+        2 * x.nbytes,
+        dtype,
+    )
+
+
+def batch_norm(size: Size, dtype: torch.dtype) -> Case:
+    """Returns a call of the batch norm, its parameters rounded to the row's dtype and passed in float32."""
+    training, momentum, eps = (
+        size.get("training", False),
+        float(size.get("momentum", 0.1)),
+        float(size.get("eps", 1e-5)),
+    )
+    x, rounded = off_centre(size["N"], size["C"], *size["S"], dtype=dtype), getattr(torch, size["P"])
+    given = [optional(size, name, size["C"], dtype=rounded) for name in ("weight", "bias")]
+    weight, bias = (None if one is None else one.float() for one in given)
+    mean, variance = random(size["C"], dtype=rounded).float(), random(size["C"], dtype=rounded).abs().float() + 0.5
+    norm = op("norm", "BatchNormFwdOp", training=training, momentum=momentum, eps=eps)
+
+    def expected() -> list[torch.Tensor]:
+        statistics = [mean.double(), variance.double()]
+        y = functional.batch_norm(x.double(), *statistics, wide(weight), wide(bias), training, momentum, eps)
+        return [y, *statistics] if training else [y]
+
+    call = lambda: norm(x, mean, variance, weight, bias)  # noqa: E731  # beside what it writes
+    return Case(call, expected, 2 * x.nbytes, dtype, (mean, variance) if training else ())
+
+
+def along(name: str, function: Callable[..., torch.Tensor]) -> Callable[[Size, torch.dtype], Case]:
+    """Returns what makes calls of an op along one dim."""
+
+    def case(size: Size, dtype: torch.dtype) -> Case:
+        x, dim = random(*size["S"], dtype=dtype), size.get("dim", -1)
+        peers = op("reduction", name, dim=dim)
+        return Case(lambda: peers(x), lambda: [function(x.double(), dim)], 2 * x.nbytes, dtype)
+
+    return case
+
+
+def silu_and_mul(size: Size, dtype: torch.dtype) -> Case:
+    """Returns a call of SiLU-and-multiply."""
+    x = random(math.prod(size["B"]), 2 * size["H"], dtype=dtype)
+    peers = op("elementwise", "SiLUAndMulFwdOp")
+
+    def expected() -> list[torch.Tensor]:
+        gate, up = x.double().chunk(2, -1)
+        return [functional.silu(gate) * up]
+
+    return Case(lambda: peers(x), expected, x.nbytes * 3 // 2, dtype)
+
+
+def turned(x: torch.Tensor, positions: torch.Tensor, pairs: int, interleaved: bool) -> torch.Tensor:
+    """Returns heads in float64, the first pairs of each turned by the angles of its token's position."""
+    rates = 10000.0 ** -(torch.arange(pairs, device=x.device, dtype=torch.float64) / pairs)
+    angles = positions.double()[:, None, None] * rates
+    head, rest = x[..., : 2 * pairs].double(), x[..., 2 * pairs :].double()
+    real, imaginary = (head[..., ::2], head[..., 1::2]) if interleaved else head.chunk(2, -1)
+    both = torch.view_as_real(torch.complex(real, imaginary) * torch.polar(torch.ones_like(angles), angles))
+    return torch.cat([(both if interleaved else both.mT).flatten(-2), rest], -1)
+
+
+def rope(size: Size, dtype: torch.dtype) -> Case:
+    """Returns a call that rotates q and k."""
+    tokens, width, pairs, interleaved = math.prod(size["B"]), size["D"], size["R"], size.get("interleaved", False)
+    heads = [random(tokens, count, width, dtype=dtype) for count in (size["HQ"], size["HK"])]
     moved = sum(2 * x.nbytes for x in heads)
-    if row.get("interleaved"):
+    if interleaved:
         if 2 * pairs != width:
             raise ValueError("the peer rotates whole heads where pairs are neighbours")
-        op = peers("rope", "RoPEFwdOp", "interleaved", "2d")
-        return lambda: [op(x[None]) for x in heads], moved
-    positions = torch.randint(0, row["P"], (tokens,), device="cuda", dtype=getattr(torch, row["I"]))
-    op = peers("rope", "RoPENeoxPositionIdsFwdOp", row["P"], rotary_dim=2 * pairs)
-    return lambda: [op(x, positions) for x in heads], moved
+        whole = op("rope", "RoPEFwdOp", "interleaved", "2d")
+        places = torch.arange(tokens, device=heads[0].device)
+        return Case(
+            lambda: [whole(x[None]) for x in heads],
+            lambda: [turned(x, places, pairs, interleaved)[None] for x in heads],
+            moved,
+            dtype,
+        )
+    positions = torch.randint(0, size["P"], (tokens,), device=heads[0].device, dtype=getattr(torch, size["I"]))
+    placed = op("rope", "RoPENeoxPositionIdsFwdOp", size["P"], rotary_dim=2 * pairs)
+    return Case(
+        lambda: [placed(x, positions) for x in heads],
+        lambda: [turned(x, positions, pairs, interleaved) for x in heads],
+        moved,
+        dtype,
+    )
 
 
-def prepared(op: str, row: dict[str, Any]) -> tuple[Call, int]:
-    """Returns a call of the peer's op on fresh random inputs, and the bytes it has to move."""
-    dtype = getattr(torch, row["T"])
-    if op == "RoPEFwdOp":
-        return rotation(row, dtype)
-    if op == "SiLUAndMulFwdOp":
-        x = random(math.prod(row["B"]), 2 * row["H"], dtype=dtype)  # it takes matrices only
-        run = peers("elementwise", op)
-        return lambda: run(x), x.nbytes * 3 // 2
-    if op in ("SoftmaxFwdOp", "CumsumFwdOp"):
-        x = random(*row["S"], dtype=dtype)
-        run = peers("reduction", op, dim=row.get("dim", -1))
-        return lambda: run(x), 2 * x.nbytes
-    if op in ("GroupNormFwdOp", "BatchNormFwdOp"):
-        x = random(row["N"], row["C"], *row["S"], dtype=dtype)
-        weight, bias = parameters(row, row["C"], getattr(torch, row.get("P", row["T"])), "weight", "bias")
-        if op == "GroupNormFwdOp":
-            run = peers("norm", op, row["num_groups"], eps=float(row.get("eps", 1e-5)))
-            return lambda: run(x, weight, bias), 2 * x.nbytes
-        training, momentum = row.get("training", False), float(row.get("momentum", 0.1))
-        run = peers("norm", op, training=training, momentum=momentum, eps=float(row.get("eps", 1e-5)))
-        mean, variance = random(row["C"], dtype=getattr(torch, row["P"])), torch.ones(row["C"], device="cuda")
-        variance = variance.to(mean.dtype)
-        return lambda: run(x, mean, variance, weight, bias), 2 * x.nbytes
-    shape = row["normalized_shape"]
-    x, length = random(*row["B"], *shape, dtype=dtype), math.prod(shape)
-    weight, bias = parameters(row, length, dtype, "weight", "bias")
-    eps = float(row.get("eps", 1e-5))
-    if op == "FusedAddRMSNormFwdOp":
-        run, residual = peers("norm", op, eps=eps), random(*x.shape, dtype=dtype)
-        return lambda: run(x, residual, weight), 4 * x.nbytes
-    run = peers("norm", op, tuple(shape), eps=eps)
-    if op == "LayerNormFwdOp":
-        return lambda: run(x, weight, bias), 2 * x.nbytes
-    return lambda: run(x, weight), 2 * x.nbytes
+OPS: dict[str, tuple[str, Callable[[Size, torch.dtype], Case]]] = {
+    "RMSNormFwdOp": ("norm", rms_norm),
+    "FusedAddRMSNormFwdOp": ("norm", fused_add_rms_norm),
+    "LayerNormFwdOp": ("norm", layer_norm),
+    "SoftmaxFwdOp": ("reduction", along("SoftmaxFwdOp", torch.softmax)),
+    "SiLUAndMulFwdOp": ("elementwise", silu_and_mul),
+    "RoPEFwdOp": ("rope", rope),
+    "GroupNormFwdOp": ("norm", group_norm),
+    "BatchNormFwdOp": ("norm", batch_norm),
+    "CumsumFwdOp": ("reduction", along("CumsumFwdOp", torch.cumsum)),
+}
 
 
-def first_call(item: Row) -> str | None:
-    """Calls the peer once, so that its program lies in the disk cache; returns what went wrong, if anything did."""
-    logging.disable(logging.INFO)
-    try:
-        prepared(item[0], item[2])[0]()
-        torch.cuda.synchronize()
-    except Exception as error:  # noqa: BLE001  # one row must not end the run
-        return f"{type(error).__name__}: {str(error)[-200:]}"
-    return None
-
-
-def measure(op: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Returns the GPU time of a row as the benchmark takes it, and its bytes.
-
-    By no graph: some of the peer's ops cannot be captured, and a capture that failed spoils the process.
-    """
-    moved = prepared(op, row)[1]
-    return {"moved": moved, **bench_record(lambda: prepared(op, row)[0], moved)}
-
-
-def main() -> None:
-    """Makes the first calls, then times."""
-    logging.disable(logging.INFO)
-    limit = time.time() + float(sys.argv[2] if len(sys.argv) > 2 else 300)
-    todo = rows(sys.argv[3:])
-    problems: dict[int, str] = {}
-    with concurrent.futures.ProcessPoolExecutor(12, multiprocessing.get_context("spawn")) as pool:
-        problems = {place: text for place, text in enumerate(pool.map(first_call, todo)) if text}
-    left_out = 0
-    with (Path(os.environ.get("OUT", ".")) / "peer_rows.jsonl").open("w") as file:
-        for place, (op, label, row) in enumerate(todo):
-            if time.time() > limit:
-                left_out += 1
-                continue
-            dtypes = "-".join(row[name] for name in row["dtypes"][0])
-            record: dict[str, Any] = {"op": op, "label": label, "dtypes": dtypes}
-            try:
-                record |= {"problem": problems[place]} if place in problems else measure(op, row)
-            except Exception as error:  # noqa: BLE001  # one row must not end the run
-                record["problem"] = f"{type(error).__name__}: {str(error)[-200:]}"
-            print(json.dumps(record), flush=True)
-            file.write(json.dumps(record) + "\n")
-            torch.cuda.empty_cache()
-    print(f"peer: {len(todo) - left_out} of {len(todo)} rows, {len(problems)} first calls failed")
+def prepared(row: Row) -> Case:
+    """Returns a call of the peer's op on fresh random inputs."""
+    return OPS[row.op][1](row.workload, getattr(torch, row.workload["T"]))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(__doc__, {name: family for name, (family, _) in OPS.items()}, prepared))

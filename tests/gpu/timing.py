@@ -94,5 +94,5 @@ def relative_error(out: torch.Tensor, reference: torch.Tensor) -> float:
 
 def manifest_rows(op: str = "GemmFwdOp", family: str = "gemm") -> list[tuple[str, dict[str, Any]]]:
     """Returns (label, workload) of each row of an op in the manifest, or in the file that $ROWS names."""
-    path = Path(os.environ.get("ROWS", f"manifest/spec/{family}.yaml"))
+    path = Path(os.environ.get("ROWS", Path(__file__).parents[2] / "manifest" / "spec" / f"{family}.yaml"))
     return [(row["label"], row) for row in yaml.safe_load(path.read_text())[op]["workloads"]]
