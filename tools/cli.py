@@ -20,7 +20,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one tool and return its exit status: 0 served or sound, 1 not, 2 a mistake in the command line."""
+    """Run one tool and return its exit status: 0 served or sound, 1 not, 2 a mistake in the words, 130 after Ctrl-C."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in {"-h", "--help"}:
         print("usage: tileops COMMAND ...\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -81,11 +82,32 @@ def _leave_stdout() -> None:
 
 
 def taken(found: Generator[T, None, None], each: Callable[[T], object]) -> bool:
-    """Hand what is found to ``each``, one by one; return False where Ctrl-C ended that, with what came until then."""
+    """Hand what is found to ``each``, one by one; return False where Ctrl-C ended that, with what came until then.
+
+    A library may hand the KeyboardInterrupt on as an error of its own, as ctypes does, a process that got Ctrl-C too
+    may fail, and either may be taken for a result: so Ctrl-C is noted where it comes.
+    """
+    came: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a job in the background ignores it
+    if heeded:
+        signal.signal(signal.SIGINT, note)
     try:
         with closing(found):
             for one in found:
                 each(one)
+                if came:
+                    break
     except KeyboardInterrupt:
         return False
-    return True
+    except Exception:
+        if not came:
+            raise
+    finally:
+        if heeded:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    return not came

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Generator
@@ -92,3 +94,45 @@ def test_ctrl_c_while_something_is_taken_ends_what_finds_more() -> None:
 
     assert not taken(found(), each)
     assert closed == [True]
+
+
+@pytest.mark.parametrize("handed_on", ["as an error", "as a result"])
+def test_ctrl_c_that_a_library_hands_on_ends_what_is_taken(handed_on: str) -> None:
+    seen = []
+
+    def found() -> Generator[str, None, None]:
+        for place in range(3):
+            try:
+                if place == 1:
+                    signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt as problem:
+                if handed_on == "as an error":
+                    raise ctypes.ArgumentError("argument 1: KeyboardInterrupt") from problem
+                yield "failed"
+            yield str(place)
+
+    assert not taken(found(), seen.append)
+    assert seen == (["0"] if handed_on == "as an error" else ["0", "failed"])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_error_without_ctrl_c_is_no_interruption() -> None:
+    def found() -> Generator[int, None, None]:
+        yield 1
+        raise ctypes.ArgumentError("argument 1")
+
+    with pytest.raises(ctypes.ArgumentError):
+        taken(found(), lambda one: None)
+
+
+def test_a_job_that_ignores_ctrl_c_goes_on() -> None:
+    def found() -> Generator[int, None, None]:
+        signal.raise_signal(signal.SIGINT)
+        yield 1
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert taken(found(), lambda one: None)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
