@@ -57,9 +57,7 @@ def places(text: str, names: Collection[str]) -> dict[str, slice]:
             opened = None
             continue
         if opened is not None:
-            faults.append(
-                f"line {line}: {mark[0]} begins before {opened[0]} of line {lines[opened[0]]} has its end mark"
-            )
+            faults.append(f"line {line}: {mark[0]} begins before {opened[0]} of line {lines[opened[0]]} ends")
         if name not in names:
             faults.append(f"line {line}: {mark[0]} names no table{nearest(name, names)}; tables: {', '.join(names)}")
         elif name in lines:

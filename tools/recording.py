@@ -45,6 +45,7 @@ WORDS: Final[Mapping[type, Mapping[str, tuple[str | None, ...]]]] = {
     Preference: {"declared": ("preferred_over", "general", "through others")},
     About: {"timing": ("cupti", "cuda-events", "events")},
 }
+_ABOVE, _FROM = "no finite number above 0", "no finite number from 0 on"
 SAME: Final = ("device_name", "arch", "target", "timing")  # what runs that are joined have in common, and versions
 
 
@@ -154,7 +155,7 @@ def _differing(one: About, other: About) -> Iterator[str]:
 def faults(report: Report) -> list[str]:
     """List what cannot be in a report that a run wrote, each with its row or call."""
     found = list(_own(report.about))
-    found += [f"{name}: {rate} TFLOP/s" for name, rate in report.about.matrix_tflops.items() if not _above_zero(rate)]
+    found += [f"matrix_tflops: {fault}" for fault in _named(report.about.matrix_tflops)]
     for row in report.rows:
         found += [f"row {' '.join(row.key)}: {fault}" for fault in _of_row(row, report.about.timing)]
     found += [f"row {' '.join(key)} occurs {number} times" for key, number in _doubled(row.key for row in report.rows)]
@@ -193,8 +194,7 @@ def _of_measured(one: Measured) -> Iterator[str]:
 
 def _of_regret(one: Regret) -> Iterator[str]:
     for sample in one.samples:
-        told = list(_own(sample))
-        told += [f"{key} took {ms} ms" for key, ms in sample.times_ms.items() if not _above_zero(ms)]
+        told = [*_own(sample), *_named(sample.times_ms)]
         if sample.chosen not in {*sample.times_ms, *sample.problems}:
             told.append(f"the chosen {sample.chosen} has neither a time nor a problem")
         yield from (f"{sample.call}: {fault}" for fault in told)
@@ -212,8 +212,8 @@ def _of_regret(one: Regret) -> Iterator[str]:
 def _own(record: Any) -> Iterator[str]:
     """Yield what is impossible in the figures and words of one record, not in those that it holds."""
     checks: list[tuple[Collection[str], Callable[[Any], bool], str]] = [
-        (ABOVE_ZERO.get(type(record), ()), _above_zero, "no finite number above 0"),
-        (FROM_ZERO.get(type(record), ()), _from_zero, "no finite number from 0 on"),
+        (ABOVE_ZERO.get(type(record), ()), _above_zero, _ABOVE),
+        (FROM_ZERO.get(type(record), ()), _from_zero, _FROM),
     ]
     for names, right, wanted in checks:
         for name in names:
@@ -223,6 +223,10 @@ def _own(record: Any) -> Iterator[str]:
     for name, known in WORDS.get(type(record), {}).items():
         if getattr(record, name) not in known:
             yield f"{name} is {getattr(record, name)!r}, not one of {', '.join(map(str, known))}"
+
+
+def _named(named: Mapping[str, float]) -> Iterator[str]:
+    yield from (f"{name} is {value}, {_ABOVE}" for name, value in named.items() if not _above_zero(value))
 
 
 def _above_zero(value: float) -> bool:
