@@ -1,8 +1,7 @@
 """Peer: the public package tileops 0.1.0, called and timed on our manifest's rows in processes of its own. Not a test.
 
 Its package has our name, so a process can hold only one of the two: one that calls the peer loads it from PEER_DIR and
-stops where another package answers to the name. A call that fails may spoil its process (after an error of the device
-every later call fails as well), so the rows that follow are given a fresh one.
+stops where another package answers to the name; a row that fails ends its process, so that it spoils none after it.
 
 ``main`` is all that ``peer_gemm.py`` and ``peer_rows.py`` do. First calls are made in parallel processes, so that
 programs lie in TileLang's disk cache; then one process takes the rows in turn: each is checked against float64 and
@@ -17,34 +16,28 @@ import argparse
 import functools
 import importlib
 import json
-import logging
 import math
-import multiprocessing
 import os
 import queue
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import define, field, frozen
-from timing import bench_record, bench_timer, manifest_rows, relative_error
+from attrs import field, frozen
+from timing import bench_record, bench_timing, manifest_rows, relative_error
+from worker import Worker, load, workers
 
 DEVICE = "cuda"
 TOLERANCE = {torch.bfloat16: 1e-2, torch.float16: 2e-3, torch.float32: 1e-5}
 """The largest ||out - ref|| / ||ref|| of a right result: the benchmark's."""
 FIRST_CALLS = 12
 """Processes that make them: one holds about 0.5 GiB of the GPU's memory, and the operands, 3 GiB of the largest row."""
-PATIENCE_S = 240
-"""What takes longer hangs: a first call compiles for half a minute, and shares the cores with the others."""
 GET_IT = "pip install --no-deps --only-binary :all: --python-version 3.12 --target PEER_DIR tileops==0.1.0"
 
-CONTEXT = multiprocessing.get_context("spawn")
 Record = dict[str, Any]
 
 
@@ -104,15 +97,6 @@ def op(family: str, name: str, *values: Any, **params: Any) -> Any:
 # -- in a process of the peer's
 
 
-def load(package: Path) -> None:
-    """Loads the peer's package; raises ImportError where its name is another one's."""
-    if sys.path[0] != str(package):
-        sys.path.insert(0, str(package))
-    found = Path(importlib.import_module("tileops").__file__ or "nowhere").resolve()
-    if not found.is_relative_to(package.resolve()):
-        raise ImportError(f"tileops is {found}, not the peer's in {package}")
-
-
 def judged(case: Case) -> tuple[float, float]:
     """Returns the error of a call and its tolerance: of the output that is worst."""
     expected = case.expected()
@@ -135,8 +119,9 @@ def called(prepared: Prepared, row: Row) -> None:
 
 
 def ready(row: Row) -> None:
-    """Readies a process for timing."""
-    bench_timer()
+    """Readies a process for timing but for the timer, which tries itself when nothing else runs."""
+    bench_timing()
+    random(1, dtype=torch.float32)
 
 
 def measured(prepared: Prepared, row: Row) -> Record:
@@ -159,80 +144,7 @@ def synchronize() -> None:
     torch.cuda.synchronize()
 
 
-def told(problem: BaseException) -> str:
-    """Writes an exception in one line: how its text begins, which names the cause, and how it ends."""
-    text = " ".join(str(problem).split())
-    return f"{type(problem).__name__}: {text if len(text) <= 500 else f'{text[:300]} ... {text[-200:]}'}"
-
-
-def serve(pipe: Any, package: Path) -> None:
-    """Answers a worker until it hangs up: for each function and row what came of it, and what went wrong."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends without a word: the process that asks tells of it
-    logging.disable(logging.INFO)
-    while True:
-        try:
-            function, row = pipe.recv()
-        except EOFError:
-            return
-        try:
-            load(package)
-            answer = function(row), None
-        except Exception as problem:  # noqa: BLE001  # told as the row's problem
-            answer = None, told(problem)
-        if torch.cuda.is_initialized() and answer[1] is None:
-            torch.cuda.empty_cache()
-        pipe.send(answer)
-
-
 # -- in the process that asks
-
-
-@define
-class Worker:
-    """Calls functions on rows in a process of its own, a fresh one after each failure."""
-
-    package: Path
-    process: Any = None
-    pipe: Any = None
-
-    def __call__(self, function: Callable[[Row], Any], row: Row) -> tuple[Any, str | None]:
-        """Returns what the function returned, and what went wrong, if anything did."""
-        if self.process is None:
-            self.pipe, theirs = CONTEXT.Pipe()
-            self.process = CONTEXT.Process(target=serve, args=(theirs, self.package))
-            self.process.start()
-            theirs.close()  # so that the end of the process is the end of the pipe
-        try:
-            self.pipe.send((function, row))
-            if not self.pipe.poll(PATIENCE_S):
-                result, problem = None, f"TimeoutError: no answer in {PATIENCE_S} s"
-            else:
-                result, problem = self.pipe.recv()
-        except (EOFError, OSError):
-            self.process.join()
-            result, problem = None, f"its process ended with status {self.process.exitcode}"
-        if problem is not None:
-            self.close()
-        return result, problem
-
-    def close(self) -> None:
-        """Ends the process, if there is one."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.join()
-            self.pipe.close()
-            self.process = None
-
-
-@contextmanager
-def workers(package: Path, count: int) -> Iterator[list[Worker]]:
-    """Gives so many workers, and ends their processes."""
-    found = [Worker(package) for _ in range(count)]
-    try:
-        yield found
-    finally:
-        for worker in found:
-            worker.close()
 
 
 def first_calls(package: Path, prepared: Prepared, todo: Sequence[Row], late: Callable[[], bool]) -> list[str | None]:
