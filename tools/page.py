@@ -7,7 +7,8 @@ apart is refused, whole, before anything is written.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -95,15 +96,23 @@ def read(path: Path, names: Collection[str]) -> str:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is no page: byte {error.start} of it is no UTF-8") from error
-    try:
+    with _of(path):
         places(text, names)
+    return text
+
+
+@contextmanager
+def _of(path: Path) -> Iterator[None]:
+    try:
+        yield
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
-    return text
 
 
 def fill_page(path: Path, tables: Mapping[str, str | None]) -> str:
     """Fill a page's marked places; return a line that says which."""
-    filled = fill(read(path, tables), tables)
+    text = read(path, tables)
+    with _of(path):
+        filled = fill(text, tables)
     outputs.write(path, filled.text)
     return f"{path}: {filled.told()}"

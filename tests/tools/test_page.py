@@ -88,6 +88,14 @@ def test_the_command_says_what_it_filled_and_what_it_left(tmp_path: Path, capsys
     assert path.read_text().count("old") == 1
 
 
+def test_a_page_of_which_the_report_says_nothing_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("<!-- bench: regret -->\nold\n<!-- end -->\n")
+    with pytest.raises(UsageError) as refused:
+        page.fill_page(path, TABLES)
+    assert str(refused.value) == f"{path}: the report holds nothing of what the page marks: regret"
+
+
 def test_line_ends_and_letters_of_a_page_stay(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_bytes("Größe\r\n<!-- bench: about -->\r\nold\r\n<!-- end -->\r\nEnde\r\n".encode())
