@@ -22,11 +22,10 @@ import attrs
 import torch
 
 from tileops.tools import recording, words
-from tileops.tools.figures import Measured, Report, Row
+from tileops.tools.figures import PEER, Measured, Report, Row
 from tileops.tools.rows import TOLERANCE
 from tileops.tools.usage import UsageError
 
-NAME: Final = "peer"
 TIMINGS: Final = ("cupti", "cuda-events", "events")
 
 Key = tuple[str, str, str]
@@ -130,7 +129,7 @@ def _with(row: Row, records: Mapping[Key, Record], device: str) -> Row:
                 f"{' '.join(row.key)} was {what} {ours}, the peer {what.split()[-1]} {theirs}: "
                 "measure both in the same way on the same device"
             )
-    return attrs.evolve(row, baselines={**row.baselines, NAME: record.measured})
+    return attrs.evolve(row, baselines={**row.baselines, PEER: record.measured})
 
 
 def _some(keys: Iterable[Sequence[str]], most: int = 3) -> str:
