@@ -219,6 +219,25 @@ def test_a_nan_or_inf_that_torch_has_not_is_wrong(strange: float) -> None:
     assert math.isnan(rows.relative_error(out[:2], right))
 
 
+def test_an_inf_of_the_other_sign_is_wrong() -> None:
+    right = torch.tensor([1.0, math.inf, -math.inf], dtype=torch.float64)
+    assert rows.relative_error(right.float(), right) == 0
+    assert math.isnan(rows.relative_error(-right.float(), right))
+
+
+def test_a_nan_in_the_first_of_two_outputs_is_not_forgotten() -> None:
+    item = small("RoPEFwdOp")
+    op = item.op(TARGET)
+
+    def spoilt(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first, second = op(*tensors)
+        return first.fill_(math.nan), second
+
+    run = bench(FakeTimer())
+    assert run.judge(item, op, op)[0] < 1e-2
+    assert math.isnan(run.judge(item, op, spoilt)[0])
+
+
 # -- compiling ahead
 
 
