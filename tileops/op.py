@@ -178,10 +178,13 @@ class Op:
         return None if not made else made[0] if len(made) == 1 else made
 
     def _remember(self, plan: Plan, tensors: tuple[torch.Tensor, ...]) -> None:
-        """Let the next call be compared with this one before anything is looked up."""
-        if plan.like is None:
+        """Let the next call be compared with this one before anything is looked up.
+
+        A plan that was the last one too, and yet said no, was made in another mode: a warm-up before inference_mode.
+        """
+        if plan.like is None or plan is self._recent:
             with type(self).dispatcher.plans:
-                if plan.like is None:  # not dropped meanwhile: a dropped plan says no for good
+                if plan.like is not never:  # a dropped plan says no for good
                     copied = plan.aligned and any(tensor.data_ptr() % ALIGNMENT for tensor in tensors)
                     plan.like = never if copied else likeness(tensors)
         self._recent = plan

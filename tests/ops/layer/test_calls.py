@@ -112,6 +112,17 @@ def test_a_call_like_the_one_before_is_told_from_any_other(toy):
         op(a, torch.ones(4, 8, requires_grad=True))
 
 
+def test_the_guard_follows_into_inference_mode_and_out_of_it(toy):
+    op = toy.op()
+    a, b, bias = matrix(), matrix(), torch.randn(8)
+    for mode in (False, True, False):
+        with torch.inference_mode(mode):
+            for _ in range(3):
+                assert torch.equal(op(a, b, bias), a + b + bias)
+            assert op._recent.like(a, b, bias)
+    assert len(op._plans) == 1
+
+
 def test_a_plan_that_was_dropped_serves_no_call(toy):
     for cls in toy.classes.values():
         cls.request_tune = lambda self: None
