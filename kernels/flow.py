@@ -23,7 +23,13 @@ SCRATCH = 1024
 
 ROUND, PIPED, WAITED = 2.4, 5.0, 7.0
 """What costs time beside a thread's accesses, in accesses of a full SM, half a microsecond on an H200, where GroupNorm
-and BatchNorm gave these: a round of a team, filling the pipeline where a team measures ahead, a meeting waited for."""
+and BatchNorm gave these: a round of a team, filling the pipeline where a team measures ahead, a meeting waited for.
+
+A meeting is long because its reads of records queue behind all that the block has asked for ahead. 1 x 128 x 2**20
+float32 in 32 groups takes 433 us, and 282 where nobody meets. With a warp of its own that meets for the others it took
+435; 352 where that warp reads records by bulk copies, which do not queue, but then 64 x 64 x 12544 float16 took 64, not
+61, and 2 x 256 x 32768 float32 42, not 40.
+"""
 
 
 @frozen
