@@ -273,9 +273,9 @@ def _host(options: argparse.Namespace) -> int:
     if options.peer is not None and len(options.peer) > 1:
         raise UsageError(f"with --host, --peer is one folder, got {len(options.peer)}")
     folder = None if options.peer is None else Path(options.peer[0])
-    if folder is not None and not (folder / "tileops" / "gemm.py").is_file():
+    if folder is not None and not (folder / "tileops" / "_ops").is_dir():  # which a checkout of ours has not
         raise UsageError(
-            f"--peer {folder} holds no tileops/gemm.py: give the folder of an unpacked tileops 0.1.0 wheel"
+            f"--peer {folder} holds no tileops/_ops: give the folder of an unpacked tileops 0.1.0 wheel"
         )
     measures = hostcost.measure(folder)
     if options.json:
