@@ -19,9 +19,6 @@ from tileops.kernels.rows import ACCESS, WALK, WARP_BYTES, Share, long_row, shor
 from tileops.rules.archs import at_least
 from tileops.rules.declaration import Declaration, Refusal
 
-BUSY = 32
-"""Short rows for each SM from which on a block has as many as it can: fewer share the SMs out more evenly."""
-
 SPLIT_LENGTH = 1024
 """Elements of a row below which parts of it are not worth a second read."""
 
@@ -93,21 +90,19 @@ class CumsumLaunch(Built, CumsumInterface):
         """Compiles the program of a build identity."""
         super().__init__(identity)
         form = identity.form
-        inner = (form.inner,) if isinstance(identity.share, ColumnShare) else ()
-        self._row = (form.length, *inner)
-        self._sums = (identity.parts, *inner) if identity.parts else None
+        inner = form.inner if isinstance(identity.share, ColumnShare) else 1
+        self._size = form.length * inner
+        self._sums = identity.parts * inner
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns a new y of x's shape and dtype."""
         y = torch.empty_like(x)
-        # A view costs more than a microsecond.
-        seen = x.shape[1:] == self._row
-        rows, out = (x, y) if seen else (x.view(-1, *self._row), y.view(-1, *self._row))
+        count = x.numel() // self._size
         if self._sums:
-            partial = x.new_empty((rows.shape[0], *self._sums), dtype=torch.float32)
-            self._launch(rows, partial, out)
+            partial = x.new_empty(count * self._sums, dtype=torch.float32)
+            self._launch(x, x.data_ptr(), partial.data_ptr(), y.data_ptr(), count)
         else:
-            self._launch(rows, out)
+            self._launch(x, x.data_ptr(), y.data_ptr(), count)
         return y
 
 
@@ -123,7 +118,7 @@ class CumsumShortKernel(CumsumLaunch):
     @classmethod
     def entry_for(cls, call: CumsumCall) -> tuple[CumsumBuild, Callable[[], CumsumShortKernel]]:
         """Returns the build identity of a call and the function that builds it."""
-        share = short_rows(call.length, call.dtype.itemsize, busy=call.outer >= BUSY * call.sm_count)
+        share = short_rows(call.length, call.dtype.itemsize, busy=call.outer >= 8 * call.sm_count)
         identity = CumsumBuild(AlongForm.of(call), share, call.arch)
         return identity, lambda: cls(identity)
 

@@ -4,6 +4,9 @@ A block walks its rows in slices, each read once and written once, and carries t
 Split: first each part of a row is summed; then a block a part starts from the sum of the parts before it. x is read
 twice, the second time mostly from the L2 cache.
 2 * itemsize bytes an element (3 when split), about two operations.
+
+Programs take a tensor that tells device and stream, the addresses of x, of sums of parts and of y, and how many slices
+there are: so a tensor of any rank needs no view, which costs the host more than a microsecond.
 """
 
 # mypy: ignore-errors
@@ -89,7 +92,7 @@ def rows_scanner(form: AlongForm, share: Share) -> Any:
 
 
 def rows(form: AlongForm, share: Share, blocks: int | None) -> Any:
-    """Builds the program (x, y), x [count, length]: a block walks share.rows rows at a time.
+    """Builds the program of x [count, length]: a block walks share.rows rows at a time.
 
     ``blocks``: that many at most walk all rows, with 64-bit indices; None: a block for each.
     """
@@ -98,12 +101,10 @@ def rows(form: AlongForm, share: Share, blocks: int | None) -> Any:
     accesses = length // share.width
     slice_ = lanes * share.turns
     steps = -(-accesses // slice_)
-    bits = "int64" if blocks else "int32"
-    count = T.dynamic("count", bits)
     scan = rows_scanner(form, share)
 
     @T.macro
-    def work(x: Any, y: Any, group: Any, lane: Any, place: Any) -> None:
+    def work(x: Any, y: Any, count: Any, group: Any, lane: Any, place: Any) -> None:
         carry = T.alloc_local((1,), "float32")
         carry[0] = 0.0
         row = T.min(group * places + place, count - 1)
@@ -117,26 +118,30 @@ def rows(form: AlongForm, share: Share, blocks: int | None) -> Any:
     if blocks:
 
         @T.prim_func
-        def main(x: T.Tensor((count, length), dtype), y: T.Tensor((count, length), dtype)):
+        def main(device: T.handle, x_at: T.int64, y_at: T.int64, count: T.int64):
+            x = T.make_tensor_from_addr(x_at, (count, length), dtype)
+            y = T.make_tensor_from_addr(y_at, (count, length), dtype)
             with T.Kernel(T.min((count + places - 1) // places, blocks), threads=(lanes, places)) as block:
                 lane = T.get_thread_binding(0)
                 place = T.get_thread_binding(1)
-                first = T.cast(block, bits)
+                first = T.cast(block, "int64")
                 for turn in T.serial(((count + places - 1) // places - first + blocks - 1) // blocks):
-                    work(x, y, first + turn * blocks, lane, place)
+                    work(x, y, count, first + turn * blocks, lane, place)
 
         return main
 
     @T.prim_func
-    def main(x: T.Tensor((count, length), dtype), y: T.Tensor((count, length), dtype)):
+    def main(device: T.handle, x_at: T.int64, y_at: T.int64, count: T.int32):
+        x = T.make_tensor_from_addr(x_at, (count, length), dtype)
+        y = T.make_tensor_from_addr(y_at, (count, length), dtype)
         with T.Kernel(T.ceildiv(count, places), threads=(lanes, places)) as block:
-            work(x, y, block, T.get_thread_binding(0), T.get_thread_binding(1))
+            work(x, y, count, block, T.get_thread_binding(0), T.get_thread_binding(1))
 
     return main
 
 
 def rows_split(form: AlongForm, share: Share, steps: int, early: bool) -> Any:
-    """Builds the program (x, partial, y): a block a part of ``steps`` slices; partial is float32 [count, parts].
+    """Builds the program of x and partial: a block a part of ``steps`` slices; partial is float32 [count, parts].
 
     ``early``: the second kernel starts while the first runs, and waits for it.
     """
@@ -145,16 +150,14 @@ def rows_split(form: AlongForm, share: Share, steps: int, early: bool) -> Any:
     accesses = length // width
     slice_ = lanes * turns
     parts = -(-accesses // (slice_ * steps))
-    count = T.dynamic("count")
     scan, sum_of = rows_scanner(form, share), combiner(lanes)
     looks = -(-parts // lanes)
 
     @T.prim_func
-    def main(
-        x: T.Tensor((count, length), dtype),
-        partial: T.Tensor((count, parts), "float32"),
-        y: T.Tensor((count, length), dtype),
-    ):
+    def main(device: T.handle, x_at: T.int64, partial_at: T.int64, y_at: T.int64, count: T.int32):
+        x = T.make_tensor_from_addr(x_at, (count, length), dtype)
+        partial = T.make_tensor_from_addr(partial_at, (count, parts), "float32")
+        y = T.make_tensor_from_addr(y_at, (count, length), dtype)
         with T.Kernel(parts, count, threads=(lanes, 1)) as (part, row):
             if early:
                 T.pdl_trigger()
@@ -251,16 +254,17 @@ def columns_scanner(form: AlongForm, share: ColumnShare) -> Any:
 
 
 def columns(form: AlongForm, share: ColumnShare, blocks: int) -> Any:
-    """Builds the program (x, y), x [outer, length, inner]: ``blocks`` blocks at most, with 64-bit indices."""
+    """Builds the program of x [outer, length, inner]: ``blocks`` blocks at most, with 64-bit indices."""
     length, inner, dtype = form.length, form.inner, form.dtype
     lanes, depth, turns, width = share.lanes, share.depth, share.turns, share.width
     piece = inner // width
     steps = -(-length // (turns * depth))
-    outer = T.dynamic("outer", "int64")
     scan = columns_scanner(form, share)
 
     @T.prim_func
-    def main(x: T.Tensor((outer, length, inner), dtype), y: T.Tensor((outer, length, inner), dtype)):
+    def main(device: T.handle, x_at: T.int64, y_at: T.int64, outer: T.int64):
+        x = T.make_tensor_from_addr(x_at, (outer, length, inner), dtype)
+        y = T.make_tensor_from_addr(y_at, (outer, length, inner), dtype)
         with T.Kernel(T.min((outer * piece + lanes - 1) // lanes, blocks), threads=(lanes, depth)) as block:
             lane = T.get_thread_binding(0)
             level = T.get_thread_binding(1)
@@ -281,7 +285,7 @@ def columns(form: AlongForm, share: ColumnShare, blocks: int) -> Any:
 
 
 def columns_split(form: AlongForm, share: ColumnShare, steps: int, early: bool) -> Any:
-    """Builds the program (x, partial, y): a block a part of ``steps`` slices; partial is [outer, parts, inner].
+    """Builds the program of x and partial: a block a part of ``steps`` slices; partial is [outer, parts, inner].
 
     ``early``: the second kernel starts while the first runs, and waits for it.
     """
@@ -290,15 +294,13 @@ def columns_split(form: AlongForm, share: ColumnShare, steps: int, early: bool) 
     piece = inner // width
     part_length = turns * depth * steps
     parts = -(-length // part_length)
-    outer = T.dynamic("outer")
     scan = columns_scanner(form, share)
 
     @T.prim_func
-    def main(
-        x: T.Tensor((outer, length, inner), dtype),
-        partial: T.Tensor((outer, parts, inner), "float32"),
-        y: T.Tensor((outer, length, inner), dtype),
-    ):
+    def main(device: T.handle, x_at: T.int64, partial_at: T.int64, y_at: T.int64, outer: T.int32):
+        x = T.make_tensor_from_addr(x_at, (outer, length, inner), dtype)
+        partial = T.make_tensor_from_addr(partial_at, (outer, parts, inner), "float32")
+        y = T.make_tensor_from_addr(y_at, (outer, length, inner), dtype)
         with T.Kernel(T.ceildiv(outer * piece, lanes), parts, threads=(lanes, depth)) as (block, part):
             if early:
                 T.pdl_trigger()

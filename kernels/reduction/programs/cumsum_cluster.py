@@ -63,7 +63,7 @@ twice as many registers as a thread has.
 
 
 def rows(form: AlongForm, share: Share, blocks: int) -> Any:
-    """Builds the program (x, y), x [count, length]: a cluster of ``blocks`` blocks a row, all of it in registers.
+    """Builds the program of x [count, length]: a cluster of ``blocks`` blocks a row, all of it in registers.
 
     A warp has side-by-side accesses, WARP a turn, and every warp is told the sums of all warps before it.
     """
@@ -73,11 +73,12 @@ def rows(form: AlongForm, share: Share, blocks: int) -> Any:
     exact = accesses == blocks * lanes * turns
     warps = lanes // WARP
     looks = -(-blocks * warps // WARP)
-    count = T.dynamic("count")
     sum_of = combiner(WARP)
 
     @T.prim_func
-    def main(x: T.Tensor((count, length), dtype), y: T.Tensor((count, length), dtype)):
+    def main(device: T.handle, x_at: T.int64, y_at: T.int64, count: T.int32):
+        x = T.make_tensor_from_addr(x_at, (count, length), dtype)
+        y = T.make_tensor_from_addr(y_at, (count, length), dtype)
         with T.Kernel(count * blocks, threads=(lanes, 1), cluster_dims=blocks, prelude=TELLING) as block:
             # At most 64 registers a thread: while one row waits or is written, another is read.
             T.annotate_min_blocks_per_sm(max(1, 1024 // lanes))
@@ -145,7 +146,7 @@ def rows(form: AlongForm, share: Share, blocks: int) -> Any:
 
 
 def columns(form: AlongForm, share: ColumnShare, blocks: int) -> Any:
-    """Builds the program (x, y), x [outer, length, inner]: a cluster walks ``lanes`` accesses of rows side by side.
+    """Builds the program of x [outer, length, inner]: a cluster walks ``lanes`` accesses of rows side by side.
 
     In a step each thread keeps ``turns`` accesses that lie behind one another, each block depth * turns.
     """
@@ -159,10 +160,11 @@ def columns(form: AlongForm, share: ColumnShare, blocks: int) -> Any:
     exact = inner % side == 0
     steps = -(-length // (blocks * depth * turns))
     rounds = min(steps, 2)
-    outer = T.dynamic("outer")
 
     @T.prim_func
-    def main(x: T.Tensor((outer, length, inner), dtype), y: T.Tensor((outer, length, inner), dtype)):
+    def main(device: T.handle, x_at: T.int64, y_at: T.int64, outer: T.int32):
+        x = T.make_tensor_from_addr(x_at, (outer, length, inner), dtype)
+        y = T.make_tensor_from_addr(y_at, (outer, length, inner), dtype)
         with T.Kernel(outer * across * blocks, threads=threads, cluster_dims=blocks, prelude=TELLING) as block:
             # While the rows of one cluster wait or are written, those of another are read.
             T.annotate_min_blocks_per_sm(max(1, 1024 // threads))

@@ -9,8 +9,8 @@ import torch
 from tests.kernels.tables import A100, H200, Asked
 from tileops.kernels.columns import COLUMN_LENGTH
 from tileops.kernels.reduction import CUMSUM_IMPLEMENTATIONS, SOFTMAX_IMPLEMENTATIONS
+from tileops.kernels.reduction.cumsum_cluster import BUSY_LENGTH, MOST, ODD_LENGTH, ROW_LENGTH
 from tileops.kernels.reduction.cumsum_cluster import COLUMN_LENGTH as LONG_COLUMN
-from tileops.kernels.reduction.cumsum_cluster import MOST, ODD_LENGTH, ROW_LENGTH
 from tileops.kernels.reduction.softmax_rows import CLUSTER_ROWS
 from tileops.kernels.rows import CLUSTER_LENGTH, COUNT_LIMIT
 
@@ -69,26 +69,42 @@ BOUNDARIES = [
     ),
     (CUMSUM, "cumsum_cluster", {}, {"inner": 2}, "inner=2"),
     (CUMSUM, "cumsum_cluster", {"length": ROW_LENGTH}, {"length": ROW_LENGTH - 1}, "too little work"),
+    (
+        CUMSUM,
+        "cumsum_cluster",
+        {"length": BUSY_LENGTH, "dtype": FP32},
+        {"length": BUSY_LENGTH - 2, "dtype": FP32},
+        "4096 rows keep 132 SMs busy",
+    ),
+    (
+        CUMSUM,
+        "cumsum_cluster",
+        {"outer": 263, "dtype": FP32},
+        {"outer": 264, "dtype": FP32},
+        "264 rows keep 132 SMs busy",
+    ),
     (CUMSUM, "cumsum_cluster", {"length": CLUSTER_LENGTH}, {"length": CLUSTER_LENGTH + 1}, "a cluster keeps at most"),
     (CUMSUM, "cumsum_cluster", {"length": ODD_LENGTH - 1}, {"length": ODD_LENGTH + 1}, "an odd length=163841"),
     (CUMSUM, "cumsum_cluster", {"outer": MOST}, {"outer": MOST + 1}, "counts blocks in 32 bits"),
-    (CUMSUM, "cumsum_columns", {"inner": 8}, {"inner": 1}, "inner=1: reads rows that lie side by side"),
+    (CUMSUM, "cumsum_columns", {"outer": 2111, "inner": 8}, {"outer": 2112, "inner": 8}, "bytes idle"),
+    (CUMSUM, "cumsum_columns", {"inner": 96}, {"inner": 88}, "bytes idle"),
+    (CUMSUM, "cumsum_columns", {"inner": 64}, {"inner": 1}, "inner=1: reads rows that lie side by side"),
     (CUMSUM, "cumsum_columns", {"inner": 2048}, {"inner": 2047}, "4094 bytes apart: accesses take 16"),
     (
         CUMSUM,
         "cumsum_columns",
-        {"length": LONG_COLUMN, "inner": 8},
-        {"length": LONG_COLUMN - 1, "inner": 8},
+        {"length": LONG_COLUMN, "inner": 64},
+        {"length": LONG_COLUMN - 1, "inner": 64},
         "too little work",
     ),
     (
         CUMSUM,
         "cumsum_columns",
-        {"outer": MOST, "inner": 32},
-        {"outer": MOST, "inner": 40},
+        {"outer": MOST // 2, "inner": 64},
+        {"outer": MOST, "inner": 64},
         "counts in 32 bits",
     ),
-    (CUMSUM, "cumsum_columns", {"length": 2**30, "inner": 8}, {"length": 2**30 + 1, "inner": 8}, "counts in 32 bits"),
+    (CUMSUM, "cumsum_columns", {"length": 2**30, "inner": 64}, {"length": 2**30 + 1, "inner": 64}, "counts in 32 bits"),
     (CUMSUM, "cumsum_short", {"length": 1024}, {"length": 1025}, "2050 bytes: read by a warp at once"),
     (CUMSUM, "cumsum_short", {"length": 64}, {"length": 64, "inner": 2}, "inner=2"),
     (CUMSUM, "cumsum_short", {"length": 8, "outer": COUNT_LIMIT}, {"length": 8, "outer": 2**31}, "32 bits"),
@@ -160,7 +176,7 @@ def test_the_general_one_serves_every_call(asked, key):
         (CUMSUM, {"outer": 1, "inner": 256}, "cumsum_columns"),
         (CUMSUM, {"outer": 1, "inner": 250}, "cumsum_split"),
         (CUMSUM, {"outer": 2, "inner": 2048}, "cumsum_columns"),
-        (CUMSUM, {"length": 2048}, "cumsum_walk"),
+        (CUMSUM, {"length": 2047}, "cumsum_walk"),
         (CUMSUM, {"length": 256, "inner": 64}, "cumsum_walk"),
     ],
 )
