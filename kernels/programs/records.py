@@ -1,6 +1,6 @@
 """Lets blocks that are on the chip together tell each other numbers: a record is written once, and read by waiting.
 
-A record is 64 bits, two numbers, or 32 bits, one: whoever reads it sees all or nothing, so no order of memory matters.
+A record is 64 bits, two numbers: whoever reads it sees all or nothing, so no order of memory matters.
 All bits set mean that it has not been told: arithmetic makes no such NaN.
 """
 
@@ -15,7 +15,6 @@ THREADS = 256
 """Threads a block of the kernel that prepares records."""
 
 UNTOLD = 2**64 - 1
-UNTOLD_ONE = 2**32 - 1
 
 
 @T.macro
@@ -54,19 +53,3 @@ def hear(records: Any, index: Any, first: Any, second: Any, place: Any) -> None:
         word[0] = T.atomic_load(records[index], memory_order="relaxed")
     first[place] = T.reinterpret(T.cast(word[0] & T.uint64(2**32 - 1), "uint32"), "float32")
     second[place] = T.reinterpret(T.cast(word[0] >> T.uint64(32), "uint32"), "float32")
-
-
-@T.macro
-def tell_one(records: Any, index: Any, value: Any) -> None:
-    """Tells value[0]."""
-    T.atomic_store(records[index], T.reinterpret(value[0], "uint32"), memory_order="relaxed")
-
-
-@T.macro
-def hear_one(records: Any, index: Any, value: Any) -> None:
-    """Waits for a record of one number and puts it in value[0]."""
-    word = T.alloc_local((1,), "uint32")
-    word[0] = T.atomic_load(records[index], memory_order="relaxed")
-    while word[0] == T.uint32(UNTOLD_ONE):
-        word[0] = T.atomic_load(records[index], memory_order="relaxed")
-    value[0] = T.reinterpret(word[0], "float32")
