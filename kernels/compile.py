@@ -26,7 +26,6 @@ def compile_program(
     index_bits: int = 32,
     by_hand: bool = False,
     own_barriers: bool = False,
-    whole_accesses: bool = False,
 ) -> Any:
     """Builds ``program`` and compiles it for ``arch``; returns TileLang's kernel object. Needs nvcc, no GPU.
 
@@ -34,8 +33,6 @@ def compile_program(
     ``by_hand`` leaves it to the program who does what and who waits for whom.
     ``index_bits`` is the width of index arithmetic: 64 for programs with dimensions of 2**31 and more.
     ``own_barriers``: TileLang adds no barrier to the program's, and no two buffers of it share memory.
-    ``whole_accesses``: several elements of global memory side by side are one instruction, which passes no barrier;
-    else nvcc moves reads at will and now and then stores the elements one by one.
     """
     # TileLang has no types, and importing it takes a second.
     tilelang: Any = importlib.import_module("tilelang")
@@ -47,8 +44,6 @@ def compile_program(
         configs |= {key.TL_DISABLE_WARP_SPECIALIZED: True, key.TL_DISABLE_THREAD_STORAGE_SYNC: True}
     if own_barriers:
         configs |= {key.TL_DISABLE_THREAD_STORAGE_SYNC: True, key.TL_DISABLE_SHARED_MEMORY_REUSE: True}
-    if whole_accesses:
-        configs[key.TL_ENABLE_LOWER_LDGSTG] = True
     with _building:
         return tilelang.compile(
             program(), target=target_of(arch), execution_backend="tvm_ffi", pass_configs=configs or None

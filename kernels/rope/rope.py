@@ -58,6 +58,6 @@ class RoPEInterface(KernelInterface):
 
         Raises:
             ValueError: under check_positions, for a position outside cos_sin; not while a CUDA graph is captured, for
-                the check reads the device.
+                the check waits for the device.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no forward")

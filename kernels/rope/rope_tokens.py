@@ -9,6 +9,7 @@ import torch
 from attrs import frozen
 
 from tileops.kernels.built import Built
+from tileops.kernels.rope.flags import flags
 from tileops.kernels.rope.form import RoPEForm
 from tileops.kernels.rope.rope import RoPECall, RoPEInterface
 from tileops.kernels.rows import COUNT_LIMIT, WALK
@@ -24,6 +25,8 @@ class RoPEBuild:
     """The build identity: tokens and known positions are counted at each launch."""
 
     form: RoPEForm
+    checked: bool
+    """The host asks whether all positions have angles. The device program is the same."""
     arch: int
     blocks: int | None = None
     """Blocks of the program that walks tokens with 64-bit indices; None: a block a token."""
@@ -51,30 +54,24 @@ class RoPELaunch(Built, RoPEInterface):
         super().__init__(identity)
         self._q_heads = (identity.form.q_heads, identity.form.head_dim)
         self._k_heads = (identity.form.k_heads, identity.form.head_dim)
-        self._checked = identity.form.checked
-        self._flags: dict[torch.device, list[torch.Tensor]] = {}
+        self._checked = identity.checked
 
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor, cos_sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns new q_out and k_out; raises ValueError for a position outside cos_sin where it is to be checked."""
         q_out, k_out = torch.empty_like(q), torch.empty_like(k)
-        if not self._checked:
-            self._rotate(q, k, positions, cos_sin, cos_sin, q_out, k_out)
-        elif torch.cuda.is_current_stream_capturing():
-            # Nobody may read the device now: the flag is written and not looked at.
-            flag = positions.new_empty(1, dtype=torch.int32)
-            self._rotate(q, k, positions, cos_sin, flag, q_out, k_out)
-        else:
-            # A flag is 0 while nobody has it, so that only the first calls fill one, with a kernel of their own.
-            flags = self._flags.setdefault(q.device, [])
-            flag = flags.pop() if flags else positions.new_zeros(1, dtype=torch.int32)
-            self._rotate(q, k, positions, cos_sin, flag, q_out, k_out)
-            if flag.item():
-                low, high = positions.aminmax()
-                last = cos_sin.shape[0] - 1
-                raise ValueError(f"positions go from {int(low)} to {int(high)}, but cos_sin has rows for 0 to {last}")
-            flags.append(flag)
+        # Nobody may wait for a stream whose work is captured.
+        if not self._checked or torch.cuda.is_current_stream_capturing():
+            self._rotate(q, k, positions, cos_sin, 0, q_out, k_out)
+            return q_out, k_out
+        flag = flags.take()
+        self._rotate(q, k, positions, cos_sin, flag.address, q_out, k_out)
+        torch.accelerator.current_stream(q.get_device()).synchronize()
+        if flags.give_back(flag):
+            low, high = positions.aminmax()
+            last = cos_sin.shape[0] - 1
+            raise ValueError(f"positions go from {int(low)} to {int(high)}, but cos_sin has rows for 0 to {last}")
         return q_out, k_out
 
     def _rotate(
@@ -83,18 +80,18 @@ class RoPELaunch(Built, RoPEInterface):
         k: torch.Tensor,
         positions: torch.Tensor,
         cos_sin: torch.Tensor,
-        flag: torch.Tensor,
+        outside: int,
         q_out: torch.Tensor,
         k_out: torch.Tensor,
     ) -> None:
         """Launches the program. A view costs more than a microsecond: most calls need none."""
         q_heads, k_heads = self._q_heads, self._k_heads
         if q.shape[1:] == q_heads:
-            self._launch(q, k, positions, cos_sin, flag, q_out, k_out)
+            self._launch(q, k, positions, cos_sin, outside, q_out, k_out)
         else:
             q, q_out = q.view(-1, *q_heads), q_out.view(-1, *q_heads)
             k, k_out = k.view(-1, *k_heads), k_out.view(-1, *k_heads)
-            self._launch(q, k, positions.view(-1), cos_sin, flag, q_out, k_out)
+            self._launch(q, k, positions.view(-1), cos_sin, outside, q_out, k_out)
 
 
 class RoPETokenKernel(RoPELaunch):
@@ -116,7 +113,7 @@ class RoPETokenKernel(RoPELaunch):
     @classmethod
     def entry_for(cls, call: RoPECall) -> tuple[RoPEBuild, Callable[[], RoPETokenKernel]]:
         """Returns the build identity of a call and the function that builds it."""
-        identity = RoPEBuild(RoPEForm.of(call), call.arch)
+        identity = RoPEBuild(RoPEForm.of(call), call.check_positions, call.arch)
         return identity, lambda: cls(identity)
 
 
@@ -128,5 +125,5 @@ class RoPEWalkKernel(RoPELaunch):
     @classmethod
     def entry_for(cls, call: RoPECall) -> tuple[RoPEBuild, Callable[[], RoPEWalkKernel]]:
         """Returns the build identity of a call and the function that builds it."""
-        identity = RoPEBuild(RoPEForm.of(call), call.arch, WALK)
+        identity = RoPEBuild(RoPEForm.of(call), call.check_positions, call.arch, WALK)
         return identity, lambda: cls(identity)

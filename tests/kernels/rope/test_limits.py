@@ -5,7 +5,7 @@ import torch
 
 from tests.kernels.tables import A100, H200, Asked
 from tileops.kernels.rope import ROPE_IMPLEMENTATIONS
-from tileops.kernels.rope.form import THREADS
+from tileops.kernels.rope.form import COPIES, THREADS
 from tileops.kernels.rows import COUNT_LIMIT
 
 BASE = {
@@ -54,29 +54,42 @@ def test_identity_leaves_tokens_and_known_positions_open():
     assert first == second != ROPE.identity("rope_token", interleaved=True)
 
 
+def test_a_check_has_the_same_program():
+    checked, unchecked = (ROPE.identity("rope_token", check_positions=asked) for asked in (True, False))
+    assert checked != unchecked
+    assert checked.form == unchecked.form
+
+
 @pytest.mark.parametrize(
-    ("head_dim", "pairs", "interleaved", "width", "accesses", "units"),
+    ("head_dim", "pairs", "interleaved", "width", "accesses", "units", "rest", "lanes", "copies"),
     [
-        (128, 64, False, 8, 2, 8),
-        (96, 36, False, 4, 2, 12),
-        (96, 36, True, 8, 1, 12),
-        (80, 24, False, 8, 2, 5),
-        (10, 5, False, 1, 2, 5),
-        (10, 5, True, 2, 1, 5),
-        (9, 3, False, 1, 2, 5),
-        (9, 3, True, 1, 2, 5),
+        (128, 64, False, 8, 2, 8, 0, 8, 0),
+        (256, 32, True, 8, 1, 8, 24, 8, 3),
+        (128, 48, False, 8, 2, 6, 4, 6, 1),
+        (96, 36, False, 4, 2, 9, 6, 9, 1),
+        (96, 36, True, 8, 1, 9, 3, 9, 1),
+        (80, 24, False, 8, 2, 3, 4, 3, 2),
+        (10, 5, False, 1, 2, 5, 0, 5, 0),
+        (10, 5, True, 2, 1, 5, 0, 5, 0),
+        (9, 3, False, 1, 2, 3, 3, 3, 1),
+        (9, 3, True, 1, 2, 3, 3, 3, 1),
+        (4096, 1, False, 1, 2, 1, 4094, 32, 4),
     ],
 )
-def test_accesses_start_on_their_boundaries(head_dim, pairs, interleaved, width, accesses, units):
+def test_accesses_start_on_their_boundaries(head_dim, pairs, interleaved, width, accesses, units, rest, lanes, copies):
     form = ROPE.identity("rope_token", head_dim=head_dim, pairs=pairs, interleaved=interleaved).form
-    assert (form.width, form.accesses, form.units) == (width, accesses, units)
+    assert (form.width, form.accesses, form.units, form.rest) == (width, accesses, units, rest)
+    assert (form.lanes, form.copies) == (lanes, copies)
     assert pairs % form.unit_pairs == 0
+    assert 2 * pairs + rest * width == head_dim
 
 
 @pytest.mark.parametrize("heads", [1, 8, 39, 128, 1000])
-@pytest.mark.parametrize("head_dim", [2, 64, 128, 300, 4096])
-def test_threads_cover_heads(heads, head_dim):
-    form = ROPE.identity("rope_token", q_heads=heads, k_heads=1, head_dim=head_dim, pairs=1).form
-    assert form.lanes == min(32, form.units)
+@pytest.mark.parametrize(("head_dim", "pairs"), [(2, 1), (64, 32), (128, 64), (300, 1), (4096, 7), (4096, 2048)])
+def test_threads_cover_heads(heads, head_dim, pairs):
+    form = ROPE.identity("rope_token", q_heads=heads, k_heads=1, head_dim=head_dim, pairs=pairs).form
+    assert form.lanes * form.passes >= form.units
+    assert form.lanes * form.passes * form.copies >= form.rest
+    assert form.copies <= COPIES
     assert form.lanes * form.depth <= THREADS
     assert form.depth * form.turns >= heads + 1 or form.lanes * (form.depth + 1) > THREADS
