@@ -60,13 +60,13 @@ WALK = 2048
 """Blocks of the programs that walk what there is with 64-bit indices: several an SM on any board."""
 
 
-def short_rows(length: int, itemsize: int, busy: bool = True) -> Share:
-    """Returns a share with as many threads a row as it has accesses, at most a warp, and rows enough for a block.
+def short_rows(length: int, itemsize: int, busy: bool = True, most: int = 32) -> Share:
+    """Returns a share with as many threads a row as it has accesses, at most ``most``, and rows enough for a block.
 
     ``busy``: there are rows enough for every SM; else a block has half as many rows.
     """
     width = access_width(length, itemsize)
-    lanes = min(32, power_of_two(-(-length // width)))
+    lanes = min(most, power_of_two(-(-length // width)))
     return Share(lanes, (BLOCK if busy else BLOCK // 2) // lanes, -(-length // (width * lanes)), width)
 
 
@@ -134,6 +134,9 @@ def part_row(
 CLUSTER = 8
 """Blocks of a cluster: the most that every board with clusters takes."""
 
+LARGE_CLUSTER = 16
+"""Blocks of a cluster, at most, on arch 90."""
+
 CLUSTER_KEPT = 40
 """Elements that a thread of a cluster keeps in float32: 512 threads of two blocks an SM have the registers for them."""
 
@@ -141,8 +144,12 @@ CLUSTER_LENGTH = CLUSTER * 1024 * CLUSTER_KEPT
 """Elements of a row that a cluster keeps on chip, at most."""
 
 
-def cluster_row(length: int, itemsize: int) -> Share:
-    """Returns a share with a cluster a row, all of it on chip: the share of one of its blocks, in whole warps."""
+def cluster_row(length: int, itemsize: int, blocks: int = CLUSTER, kept: int = CLUSTER_KEPT, lanes: int = 32) -> Share:
+    """Returns a share with a cluster a row, all of it on chip: the share of one of its blocks, in whole warps.
+
+    ``kept``: elements of a thread, at most. ``lanes``: threads of a block at least, where there is something for each.
+    """
     width = access_width(length, itemsize)
-    turns = CLUSTER_KEPT // width
-    return Share(-(-length // (width * CLUSTER * turns * 32)) * 32, 1, turns, width)
+    accesses = -(-(length // width) // blocks)
+    turns = min(kept // width, -(-accesses // lanes))
+    return Share(-(-accesses // (turns * 32)) * 32, 1, turns, width)

@@ -8,6 +8,7 @@ from tileops.kernels.reduction.softmax_columns import SoftmaxColumnsKernel
 from tileops.kernels.reduction.softmax_rows import (
     SoftmaxBlockKernel,
     SoftmaxClusterKernel,
+    SoftmaxLargeClusterKernel,
     SoftmaxSharedKernel,
     SoftmaxWarpKernel,
 )
@@ -17,6 +18,7 @@ SOFTMAX_IMPLEMENTATIONS: dict[str, type[SoftmaxInterface]] = {
     "softmax_block": SoftmaxBlockKernel,
     "softmax_cluster": SoftmaxClusterKernel,
     "softmax_columns": SoftmaxColumnsKernel,
+    "softmax_large_cluster": SoftmaxLargeClusterKernel,
     "softmax_shared": SoftmaxSharedKernel,
     "softmax_stream": SoftmaxStreamKernel,
     "softmax_warp": SoftmaxWarpKernel,
@@ -47,6 +49,7 @@ __all__ = [
     "SoftmaxClusterKernel",
     "SoftmaxColumnsKernel",
     "SoftmaxInterface",
+    "SoftmaxLargeClusterKernel",
     "SoftmaxSharedKernel",
     "SoftmaxStreamKernel",
     "SoftmaxWarpKernel",

@@ -36,7 +36,7 @@ class SoftmaxBuild:
 
     def program(self) -> Any:
         """Returns the device program."""
-        from tileops.kernels.reduction.programs import softmax, softmax_columns, softmax_shared
+        from tileops.kernels.reduction.programs import softmax, softmax_cluster, softmax_columns, softmax_shared
 
         if isinstance(self.share, ColumnShare):
             if self.walks:
@@ -45,7 +45,7 @@ class SoftmaxBuild:
         if self.walks:
             return softmax.streaming(self.form, self.share, WALK)
         if self.clustered:
-            return softmax_shared.clustered(self.form, self.share, self.parts)
+            return softmax_cluster.clustered(self.form, self.share, self.parts)
         if self.parts > 1:
             return softmax_shared.shared(self.form, self.share, self.parts)
         return softmax.on_chip(self.form, self.share)

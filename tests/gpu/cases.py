@@ -81,7 +81,7 @@ ALONG = [
 ]
 
 # Rows enough for clusters to serve them.
-CLUSTERS = [(17, 40001, 1), (18, 151936, 1), (20, 327680, 1), (33, 65544, 1)]
+CLUSTERS = [(17, 40001, 1), (18, 151936, 1), (20, 327680, 1), (33, 65544, 1), (133, 151936, 1), (259, 66004, 1)]
 
 
 def along(cases: list[tuple[int, int, int]]) -> list[dict[str, Any]]:
@@ -172,7 +172,7 @@ RAGGED: dict[str, list[dict[str, Any]]] = {
     "rms_norm": rows_of(HALVES, ROWS, turned=("weighted",)),
     "fused_add_rms_norm": rows_of(ALL, ROWS, turned=("weighted",)),
     "layer_norm": rows_of(ALL, ROWS, turned=("weighted", "biased")),
-    "softmax": along(ALONG) + [call | {"dtype": FP32} for call in along(CLUSTERS)],
+    "softmax": along(ALONG) + [call | {"dtype": dtype} for dtype in (FP32, BF16) for call in along(CLUSTERS)],
     "cumsum": along(ALONG),
     "silu_and_mul": spread(ALL, [{"rows": r, "length": n} for r, n in ROWS[:12]]),
     "rope": rotations(),
@@ -209,13 +209,28 @@ def masked(given: list[Any]) -> None:
     x[:1] = -math.inf
 
 
+def lowered(given: list[Any]) -> None:
+    """Sets the first half of each row to -inf, and the rest far below 0: what is not there must not scale it."""
+    masked(given)
+    given[0].sub_(500.0)
+
+
 INF, NAN = math.inf, math.nan
-SOFT = [(3, 100, 1), (5, 600, 1), (6, 4096, 1), (2, 128256, 1), (17, 70000, 1), (3, 20, 24), (3, 1000, 9)]
+SOFT = [
+    (3, 100, 1),
+    (5, 600, 1),
+    (6, 4096, 1),
+    (2, 128256, 1),
+    (17, 70000, 1),
+    (130, 70000, 1),
+    (3, 20, 24),
+    (3, 1000, 9),
+]
 SPECIAL: dict[str, list[tuple[dict[str, Any], Callable[[list[Any]], None]]]] = {
     "softmax": [
         ({"outer": o, "length": n, "inner": i, "dtype": FP32 if i < 9 else BF16}, change)
         for o, n, i in SOFT
-        for change in (put(NAN), put(INF, -INF), scaled(1e4), masked)
+        for change in (put(NAN), put(INF, -INF), scaled(1e4), masked, lowered)
     ],
     "rms_norm": [
         ({"rows": 4, "length": n, "dtype": BF16, "weighted": True, "eps": 1e-5}, put(NAN, INF)) for n in (100, 4096)

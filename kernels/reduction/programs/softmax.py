@@ -1,6 +1,7 @@
 """Softmax of rows side by side in memory: y = exp(x - max) / sum(exp(x - max)).
 
-On chip: a row stays in registers, read once and written once: 2 * length * itemsize bytes a row.
+On chip: a row stays in registers, read once and written once: 2 * length * itemsize bytes a row. A warp raises e to
+its elements less its own greatest; where several share a row they then meet once, and each scales its powers.
 Streaming: a block walks a row twice, the first time with a running greatest value and a sum rescaled whenever it grows,
 the second time backwards, so that what the L2 cache still holds is read first.
 Five operations an element. A row that holds NaN or +inf, or only -inf, becomes NaN.
@@ -9,24 +10,17 @@ Five operations an element. A row that holds NaN or +inf, or only -inf, becomes 
 # mypy: ignore-errors
 # TileLang reads annotations as values and its decorators are untyped.
 
-import math
 from typing import Any
 
 import tilelang.language as T  # noqa: N812  # the name that TileLang programs use
 
-from tileops.kernels.programs.lanes import combiner
+from tileops.kernels.programs.lanes import WARP, combiner
 from tileops.kernels.reduction.form import AlongForm
+from tileops.kernels.reduction.programs.softmax_meeting import LOG2E, lift, meeting
 from tileops.kernels.rows import Share
 
-LOG2E = math.log2(math.e)
 KEPT_WIDE = 32
 """Elements a thread keeps in float32 at most; more are kept in the tensor's dtype, and their powers computed twice."""
-
-
-@T.macro
-def lift(base: Any, greatest: Any) -> None:
-    """Sets base[0] to what may be subtracted from every element seen: 0 where all of them are -inf."""
-    base[0] = T.if_then_else(greatest[0] == -T.infinity("float32"), T.float32(0), greatest[0])
 
 
 class Parts:
@@ -119,7 +113,10 @@ def on_chip(form: AlongForm, share: Share) -> Any:
     parts = Parts(form, share, keeps)
     load, measure, raise_powers, finish = parts.loader(), parts.measurer(), parts.raiser(), parts.finisher()
     count = T.dynamic("count")
-    greatest_of, sum_of = combiner(lanes, rows, greatest=True), combiner(lanes, rows)
+    team = min(lanes, WARP)
+    greatest_of, sum_of = combiner(team, rows, greatest=True), combiner(team, rows)
+    meets = lanes > WARP
+    meet = meeting(1, lanes // WARP) if meets else None
 
     @T.prim_func
     def main(x: T.Tensor((count, length), dtype), y: T.Tensor((count, length), dtype)):
@@ -128,10 +125,14 @@ def on_chip(form: AlongForm, share: Share) -> Any:
             place = T.get_thread_binding(1)
             kept = T.alloc_local((turns, width), dtype)
             powers = T.alloc_local((turns if keeps else 1, width), "float32")
+            own = T.alloc_local((1,), "float32")
             top = T.alloc_local((1,), "float32")
+            base = T.alloc_local((1,), "float32")
             total = T.alloc_local((1,), "float32")
+            scale = T.alloc_local((1,), "float32")
+            pairs = T.alloc_shared((max(1, lanes // WARP), 2), "float32")
             # Places past the last row repeat it and store nothing.
-            row = T.min(block * rows + place, count - 1)
+            row = T.min(block * rows + place, count - 1) if rows > 1 else block
             top[0] = -T.infinity("float32")
             total[0] = 0.0
             for t in T.unroll(turns):
@@ -143,17 +144,25 @@ def on_chip(form: AlongForm, share: Share) -> Any:
                 if exact or access < accesses:
                     measure(kept, powers, t, top)
             greatest_of(top, lane, place)
+            lift(base, top)
             for t in T.unroll(turns):
                 access = t * lanes + lane
                 if exact or access < accesses:
-                    raise_powers(kept, powers, t, top, total)
+                    raise_powers(kept, powers, t, base, total)
             sum_of(total, lane, place)
-            total[0] = 1.0 / total[0]
-            if block * rows + place < count:
+            scale[0] = 1.0
+            if meets:
+                own[0] = top[0]
+                meet(pairs, None, None, 0, lane, top, base, total)
+                if keeps:
+                    # Of a warp that has only -inf all powers are 0, and so is their scale.
+                    scale[0] = T.exp2((own[0] - base[0]) * LOG2E)
+            scale[0] = scale[0] / total[0]
+            if rows == 1 or block * rows + place < count:
                 for t in T.unroll(turns):
                     access = t * lanes + lane
                     if exact or access < accesses:
-                        finish(kept, powers, t, top, total, y, row, access * width)
+                        finish(kept, powers, t, base, scale, y, row, access * width)
 
     return main
 

@@ -11,13 +11,14 @@ from tileops.kernels.columns import COLUMN_LENGTH
 from tileops.kernels.reduction import CUMSUM_IMPLEMENTATIONS, SOFTMAX_IMPLEMENTATIONS
 from tileops.kernels.reduction.cumsum_cluster import BUSY_LENGTH, MOST, ODD_LENGTH, ROW_LENGTH
 from tileops.kernels.reduction.cumsum_cluster import COLUMN_LENGTH as LONG_COLUMN
-from tileops.kernels.reduction.softmax_rows import CLUSTER_ROWS
+from tileops.kernels.reduction.softmax_rows import CLUSTER_ROWS, LARGE_LENGTH
 from tileops.kernels.rows import CLUSTER_LENGTH, COUNT_LIMIT
 
 BF16, FP32 = torch.bfloat16, torch.float32
 BASE = {"outer": 4096, "length": 4096, "inner": 1, "dtype": BF16}
 SOFTMAX = Asked(SOFTMAX_IMPLEMENTATIONS, **BASE)
 CLUSTERS = Asked(SOFTMAX_IMPLEMENTATIONS, **(BASE | {"length": 2**17, "dtype": FP32}))
+FEW = Asked(SOFTMAX_IMPLEMENTATIONS, **(BASE | {"outer": 16, "length": 128256}))
 CUMSUM = Asked(CUMSUM_IMPLEMENTATIONS, **BASE)
 
 BOUNDARIES = [
@@ -52,6 +53,24 @@ BOUNDARIES = [
     (CLUSTERS, "softmax_cluster", {"length": 32769}, {"length": 32768}, "4096 rows, each kept by a block, use 132 SMs"),
     (CLUSTERS, "softmax_cluster", {}, {"inner": 2}, "inner=2"),
     (CLUSTERS, "softmax_cluster", {}, {"dtype": BF16}, "a cluster keeps float32"),
+    (FEW, "softmax_large_cluster", {"outer": 65}, {"outer": 66}, "66 rows of 16 blocks"),
+    (FEW, "softmax_large_cluster", {"length": LARGE_LENGTH}, {"length": LARGE_LENGTH + 128}, "at most 131072"),
+    (FEW, "softmax_large_cluster", {"length": 128256}, {"length": 128264}, "256528 bytes: 16 blocks have as many each"),
+    (
+        FEW,
+        "softmax_large_cluster",
+        {"outer": 16, "length": 16512},
+        {"outer": 16, "length": 16384},
+        "a block alone keeps",
+    ),
+    (
+        FEW,
+        "softmax_large_cluster",
+        {"outer": 16, "length": 65536},
+        {"outer": 17, "length": 65536},
+        "17 rows, each kept",
+    ),
+    (FEW, "softmax_large_cluster", {}, {"inner": 2}, "inner=2"),
     (SOFTMAX, "softmax_columns", {"inner": 2, "length": 512}, {"inner": 1, "length": 512}, "inner=1"),
     (
         SOFTMAX,
@@ -162,10 +181,12 @@ def test_the_general_one_serves_every_call(asked, key):
         (SOFTMAX, {"length": 1000}, "softmax_warp"),
         (SOFTMAX, {"length": 1000, "outer": 256}, "softmax_block"),
         (SOFTMAX, {}, "softmax_block"),
-        (SOFTMAX, {"outer": 64, "length": 128256}, "softmax_shared"),
-        (CLUSTERS, {"outer": 64, "length": 128256}, "softmax_cluster"),
+        (SOFTMAX, {"outer": 64, "length": 128256}, "softmax_large_cluster"),
+        (SOFTMAX, {"outer": 66, "length": 128256}, "softmax_shared"),
+        (CLUSTERS, {"outer": 64, "length": 128256}, "softmax_large_cluster"),
+        (CLUSTERS, {"outer": 66, "length": 128256}, "softmax_cluster"),
         (CLUSTERS, {"outer": 64, "length": 128255}, "softmax_shared"),
-        (SOFTMAX, {"outer": 16, "length": 128256}, "softmax_shared"),
+        (SOFTMAX, {"outer": 16, "length": 128256}, "softmax_large_cluster"),
         (SOFTMAX, {"outer": 4, "length": 19, "inner": 2**19}, "softmax_columns"),
         (SOFTMAX, {"length": 2**24}, "softmax_stream"),
         (SOFTMAX, {"length": 4096, "inner": 4}, "softmax_stream"),
