@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
+from tileops.kernels.gemm.form import Form
 from tileops.kernels.gemm.tiles import ACCESS, Tile
 
 RING_BYTES = 229376
@@ -36,6 +37,11 @@ class Cut:
 def padded(pitch: int) -> int:
     """Returns the least pitch from ``pitch`` on, in elements, whose rows all lie on 16-byte boundaries."""
     return -(-pitch // ACCESS) * ACCESS
+
+
+def together(form: Form) -> bool:
+    """Returns whether the padded copies of a and b lie in one tensor: both are stored in rows of k that need them."""
+    return form.trans_b and not form.trans_a and bool(form.k and form.k % ACCESS)
 
 
 def cuts(k: int) -> Iterator[Cut]:

@@ -9,7 +9,7 @@ import torch
 from attrs import frozen
 
 from tileops.kernels.gemm.call import GemmCall
-from tileops.kernels.gemm.cuts import Cut, padded, swapped_cut
+from tileops.kernels.gemm.cuts import Cut, padded, swapped_cut, together
 from tileops.kernels.gemm.form import Form
 from tileops.kernels.gemm.interface import OneLaunch
 from tileops.kernels.gemm.limits import INDEX, TILE_COLUMNS
@@ -75,6 +75,12 @@ class GemmPaddedKernel(OneLaunch):
         preferred_over={"gemm_splitk"},
     )
 
+    def __init__(self, identity: PaddedBuild) -> None:
+        """Compiles the program of a build identity for its arch. Needs nvcc or TileLang's disk cache."""
+        super().__init__(identity)
+        self._together = together(identity.form)
+        self._pitch = padded(identity.form.k or 0)
+
     @classmethod
     def entry_for(cls, call: GemmCall) -> tuple[PaddedBuild, Callable[[], GemmPaddedKernel]]:
         """Returns the build identity of a call and the function that builds it."""
@@ -87,12 +93,17 @@ class GemmPaddedKernel(OneLaunch):
 
     def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """Returns a new d [m, n]."""
-        d = a.new_empty((a.shape[self._m_axis], b.shape[self._n_axis]))
-        self._launch(a, b, _room(a), _room(b), d)
+        m, n = a.shape[self._m_axis], b.shape[self._n_axis]
+        d = a.new_empty(m, n)
+        if self._together:
+            wide = a.new_empty(m + n, self._pitch)
+            self._launch(a, b, wide, wide, d)
+        else:
+            self._launch(a, b, _room(a), _room(b), d)
         return d
 
 
 def _room(operand: torch.Tensor) -> torch.Tensor:
     """Returns where an operand's padded copy goes, or the operand itself if it needs none."""
     rows, pitch = operand.shape
-    return operand if pitch % ACCESS == 0 else operand.new_empty((rows, padded(pitch)))
+    return operand if pitch % ACCESS == 0 else operand.new_empty(rows, padded(pitch))

@@ -1,4 +1,4 @@
-"""gemm_persistent: large products on Hopper, by blocks that stay and overlap a tile's end with the next one's start."""
+"""gemm_persistent: Hopper's products, by blocks that stay and overlap a tile's end with the next one's start."""
 
 from __future__ import annotations
 
@@ -40,19 +40,21 @@ class PersistentBuild:
 
 
 class GemmPersistentKernel(OneLaunch):
-    """Serves large products on Hopper: more tiles than SMs."""
+    """Serves products on Hopper that fill its SMs: many tiles, or few and a long k."""
 
     declaration: ClassVar[Declaration] = Declaration(
         devices={"cuda"},
         supported_archs=exactly(90),
         refusal=(
-            Refusal("m <= 128", "m={m}: one row of tiles, of 128 rows each"),
+            # H200, bfloat16, us, this one and gemm_swapped: 96 x 7168 x 2048 11.6, 9.8.
+            Refusal("m <= 112", "m={m}: one row of tiles, in good part empty"),
             Refusal(
-                # No tile's end overlaps the start of another. H200, bfloat16, us, this one and gemm_wgmma:
-                # m=1536 n=2176 k=2048 24.0, 24.0; m=1024 n=4096 k=1024 14.7, 15.0; m=n=k=2048 24.3, 24.7;
-                # m=2048 n=2304 k=2048 33.1, 35.9.
-                "ceildiv(m, 128) * ceildiv(n, 128) * 2 < 3 * sm_count",
-                "{ceildiv(m, 128) * ceildiv(n, 128)} tiles of 128 x 128 are less than three for two of {sm_count} SMs",
+                # A ring that just one tile fills costs more than it gains. This one and gemm_wgmma: 512 x 512 x 512
+                # 3.6, 3.4; 256 x 1024 x 256 2.9, 2.8; 1024 x 1024 x 128 3.1, 3.0; but 4096 x 1024 x 128 5.4, 6.0, and
+                # at k=1024 m=256 n=1024 4.4, 4.5; m=n=1024 5.8, 6.2.
+                "k < 1024 and ceildiv(m, 128) * ceildiv(n, 128) * 2 < 3 * sm_count",
+                "k={k} is short for {ceildiv(m, 128) * ceildiv(n, 128)} tiles of 128 x 128, less than three for two of "
+                "{sm_count} SMs",
             ),
             *PITCH,
             INDEX,

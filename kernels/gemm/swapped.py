@@ -58,6 +58,12 @@ class GemmSwappedKernel(OneLaunch):
                 "m >= 64 and n % 8 != 0 and ceildiv(n, 64) > sm_count",
                 "the {m} rows of d are {n} elements long, no multiple of 16 bytes: they leave an element at a time",
             ),
+            Refusal(
+                # H200, bfloat16, us, swapped and gemm_persistent at m=128: n=24576 k=1536 24.2, 22.5; n=8192 k=8192
+                # 38.9, 36.6; n=7168 k=2048 11.1, 10.8; n=4096 k=4096 16.2, 12.6; but n=28672 k=4096 67.0, 74.7.
+                "m > 112 and k >= 1024 and ceildiv(n, 64) * 5 >= 2 * sm_count and ceildiv(n, 64) <= 3 * sm_count",
+                "{m} rows and {ceildiv(n, 64)} columns of tiles fill {sm_count} SMs as they lie",
+            ),
             *PITCH,
             TILE_COLUMNS,
             INDEX,

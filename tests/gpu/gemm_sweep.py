@@ -26,7 +26,7 @@ from tileops.kernels.gemm import gemv, mma, persistent, splitk, swapped, wgmma
 from tileops.kernels.gemm.cuts import cost, cuts
 from tileops.kernels.gemm.form import Form
 from tileops.kernels.gemm.tiles import Sharing, Tile, splitk_parts
-from tileops.kernels.gemm.walks import BLOCK_BYTES, Walk
+from tileops.kernels.gemm.walks import WALKS
 
 ARCH = 90
 
@@ -40,15 +40,6 @@ WGMMA = [
     Tile(64, 128, 128, 4, 128),
     Tile(64, 96, 128, 5, 128),
     Tile(64, 64, 128, 6, 128),
-]
-WALKS = [
-    Walk(Tile(128, cols, 64, stages, 256, "FullRow"), turns, chunk, buffers, 16)
-    for cols, stages, turns, chunk, buffers in (
-        (256, 4, False, 64, 2),
-        (192, 4, True, 64, 1),
-        (176, 4, True, 88, 1),
-        (128, 6, False, 64, 1),
-    )
 ]
 MMA = {
     16: [
@@ -101,7 +92,7 @@ def candidates(row: dict) -> list[tuple[str, object]]:
     if m >= 64 and aligned:
         found += [("gemm_wgmma", wgmma.WgmmaBuild(open_form, tile, ARCH)) for tile in WGMMA if tile.rows < 2 * m]
         blocks = torch.cuda.get_device_properties().multi_processor_count
-        walks = [walk for walk in WALKS if m >= walk.tile.rows and walk.shared_bytes(n) <= BLOCK_BYTES]
+        walks = [priced.walk for priced in WALKS if m >= priced.walk.tile.rows and priced.walk.fits(n, trans_b)]
         found += [("gemm_persistent", persistent.PersistentBuild(open_form, walk, blocks, ARCH)) for walk in walks]
     if m <= 128 and aligned:
         likely = [cut for cut in cuts(k) if m <= cut.tile.rows * 4 and (cut.tile.rows > 8 or not trans_a)]

@@ -76,7 +76,6 @@ def test_the_text_has_a_line_for_each_part(capsys: pytest.CaptureFixture[str]) -
         "gemm_padded",
         "m=1:",
         "gemm_persistent",
-        "32",
         "gemm_splitk",
         "gemm_swapped",
         "gemm_wgmma",

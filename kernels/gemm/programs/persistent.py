@@ -52,8 +52,6 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
     # Sums that the next tile's first product overwrites are alive until then to ptxas, and staging rows by hand spills
     # beside them. Cleared they are not.
     clear = not bulk
-    # Where there is one row of tiles b is read once, and must not drive a out of the L2 cache.
-    keep_b = "evict_first" if band == 1 else None
     warps = 4 if turns else 4 * groups
 
     @T.macro
@@ -95,9 +93,7 @@ def program(form: Form, walk: Walk, blocks: int) -> Any:
                     slot = step % stages
                     T.barrier_wait(empty[slot], (step // stages & 1) ^ 1)
                     load_a(a, rings, row[0], i * depth, slot, full)
-                    T.tma_copy(
-                        slice_b(b, col[0], i * depth), b_ring[slot, :, :], barrier=full[slot], eviction_policy=keep_b
-                    )
+                    T.tma_copy(slice_b(b, col[0], i * depth), b_ring[slot, :, :], barrier=full[slot])
                     T.barrier_arrive(full[slot])
                     step = step + 1
 

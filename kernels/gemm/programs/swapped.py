@@ -39,13 +39,13 @@ def program(form: Form, cut: Cut) -> Any:
 
     @T.prim_func
     def gemm_swapped(a: type_a(form, m, k), b: type_b(form, k, n), d: T.Tensor((m, n), dtype)):
-        launch(a, b, d, m)
+        launch(a, b, d, m, 0)
 
     return gemm_swapped
 
 
 def launcher(form: Form, cut: Cut) -> Callable[..., Any]:
-    """Returns the launch as a macro (a, b, d, m)."""
+    """Returns the launch as a macro (a, b, d, m, row of the tensor b where the matrix b begins)."""
     n, k, dtype, trans_a, trans_b = form.n, form.k, form.dtype, form.trans_a, form.trans_b
     tile, parts = cut.tile, cut.parts
     rows, cols, depth = tile.rows, tile.cols, tile.depth
@@ -100,7 +100,7 @@ def launcher(form: Form, cut: Cut) -> Callable[..., Any]:
         T.cluster_sync()
 
     @T.macro
-    def launch(a: Any, b: Any, d: Any, m: Any) -> None:
+    def launch(a: Any, b: Any, d: Any, m: Any, b_row: Any) -> None:
         with T.Kernel(
             parts, T.ceildiv(n, cols), T.ceildiv(m, rows), threads=tile.threads, cluster_dims=(parts, 1, 1)
         ) as (part, x, y):
@@ -110,7 +110,7 @@ def launcher(form: Form, cut: Cut) -> Callable[..., Any]:
             acc = T.alloc_fragment((cols, rows), "float32")
             T.pdl_sync()
             T.clear(acc)
-            multiply(a, b, acc, y * rows, x * cols, part * share * depth)
+            multiply(a, b, acc, y * rows, b_row + x * cols, part * share * depth)
             if parts > 1:
                 meet(acc, d, part, y * rows, x * cols)
             else:

@@ -51,12 +51,13 @@ BOUNDARIES = [
     ("gemm_wgmma", {"n": 1023}, {"n": 1023, "trans_b": False}, "a row of b as stored has 2046 bytes"),
     ("gemm_wgmma", {"n": 65535 * 64}, {"n": 65535 * 64 + 1}, "makes 65536 columns of 64: a grid has at most 65535"),
     ("gemm_wgmma", {"m": INDEX_LIMIT}, {"m": INDEX_LIMIT + 1}, "32 bits"),
-    ("gemm_persistent", {"m": 129, "n": 99 * 128}, {"m": 128, "n": 198 * 128}, "m=128: one row of tiles"),
+    ("gemm_persistent", {"m": 113}, {"m": 112}, "m=112: one row of tiles, in good part empty"),
+    ("gemm_persistent", {"m": 256, "k": 1024}, {"m": 256, "k": 1016}, "k=1016 is short for 16 tiles of 128 x 128"),
     (
         "gemm_persistent",
-        {"m": 256, "n": 99 * 128},
-        {"m": 256, "n": 98 * 128},
-        "196 tiles of 128 x 128 are less than three for two of 132 SMs",
+        {"m": 256, "n": 99 * 128, "k": 64},
+        {"m": 256, "n": 98 * 128, "k": 64},
+        "196 tiles of 128 x 128, less than three for two of 132 SMs",
     ),
     ("gemm_persistent", {"m": 4096, "k": 1032}, {"m": 4096, "k": 1031}, "a row of a as stored has 2062 bytes"),
     ("gemm_persistent", {"m": INDEX_LIMIT}, {"m": INDEX_LIMIT + 1}, "32 bits"),
@@ -78,6 +79,10 @@ BOUNDARIES = [
     ("gemm_padded", {"m": 128, "n": 256, "k": 4097}, {"m": 129, "n": 256, "k": 4097}, "12 tiles of 64 x 64 leave most"),
     ("gemm_swapped", {"m": 17, "k": 56}, {"m": 16, "k": 56}, "k=56: a slice of k is wider"),
     ("gemm_swapped", {"m": 16, "k": 64}, {"m": 16, "k": 56}, "m=16 rows are not worth a warpgroup"),
+    ("gemm_swapped", {"m": 112, "n": 4096}, {"m": 113, "n": 4096}, "113 rows and 64 columns of tiles fill 132 SMs"),
+    ("gemm_swapped", {"m": 128, "n": 4096, "k": 1016}, {"m": 128, "n": 4096}, "64 columns of tiles fill 132 SMs"),
+    ("gemm_swapped", {"m": 128, "n": 52 * 64}, {"m": 128, "n": 53 * 64}, "53 columns of tiles fill 132 SMs"),
+    ("gemm_swapped", {"m": 128, "n": 397 * 64}, {"m": 128, "n": 396 * 64}, "396 columns of tiles fill 132 SMs"),
     ("gemm_swapped", {"m": 64, "n": 8447}, {"m": 64, "n": 8449}, "the 64 rows of d are 8449 elements long"),
     ("gemm_swapped", {"m": 63, "n": 8449}, {"m": 64, "n": 8449}, "they leave an element at a time"),
     ("gemv", {"m": 1, "k": 64, "trans_b": False}, {"m": 1, "k": 63, "trans_b": False}, "k=63: the threads"),
@@ -87,6 +92,8 @@ BOUNDARIES = [
     ("gemv", {"m": 1, "k": INDEX_LIMIT}, {"m": 1, "k": INDEX_LIMIT + 1}, "32 bits"),
     ("gemm_splitk", {"n": 66 * 64}, {"n": 66 * 64 + 1}, "67 tiles of 64 x 64 occupy more than half of 132 SMs"),
     ("gemm_splitk", {"k": 1024}, {"k": 1023}, "k=1023: parts of fewer than 512 elements"),
+    ("gemm_splitk", {"m": 256, "k": 2048}, {"m": 256, "k": 2040}, "k=2040: Hopper's tiles of all of k take less"),
+    ("gemm_splitk", {"m": 128, "k": 2040}, {"m": 129, "k": 2040}, "k=2040: Hopper's tiles of all of k take less"),
     ("gemm_splitk", {"k": INDEX_LIMIT}, {"k": INDEX_LIMIT + 1}, "32 bits"),
 ]
 
@@ -113,6 +120,9 @@ def test_the_general_one_serves_every_call():
         (H200, (333, 777, 1029), "gemm_padded"),
         (H200, (4096, 4096, 7168), "gemm_persistent"),
         (H200, (256, 21843, 1024), "gemm_persistent"),
+        (H200, (1024, 1024, 1024), "gemm_persistent"),
+        (H200, (128, 24576, 1536), "gemm_persistent"),
+        (H200, (512, 512, 512), "gemm_wgmma"),
         (H200, (32, 24576, 4096), "gemm_swapped"),
         (H200, (31, 777, 1029), "gemm_splitk"),
         (A100, (4096, 4096, 7168), "gemm_mma"),
@@ -135,7 +145,8 @@ def test_a_missing_preference_is_found():
 
     weaker = TABLE.with_declaration("gemm_splitk", attrs.evolve(declaration, preferred_over=frozenset()))
     found = {frozenset(one.keys): one for one in weaker.check().findings if one.kind == "ambiguous"}
-    assert found.keys() == {frozenset({name, "gemm_wgmma"}) for name in ("gemm_splitk", "gemm_swapped")}
+    above, below = ("gemm_splitk", "gemm_swapped"), ("gemm_persistent", "gemm_wgmma")
+    assert found.keys() == {frozenset({one, other}) for one in above for other in below}
     assert all(weaker.explain(one.witness).outcome == "ambiguous" for one in found.values())
 
 
@@ -180,11 +191,13 @@ def test_every_walk_fits_where_it_is_chosen():
             assert trans_b or walk.tile.cols % 64 == 0
 
 
-def test_a_walk_takes_fewest_columns_a_block():
-    # Rounds of tiles over 132 blocks times the columns of one: 4 x 256, 3 x 176, 4 x 192 and 73 x 192.
-    shapes = {(4096, 4096): 256, (4096, 2112): 176, (2048, 6144): 192, (8192, 28672): 192}
-    for (m, n), cols in shapes.items():
-        assert walk_of(m, n, 4096, True, 132).tile.cols == cols
+def test_a_walk_leaves_few_blocks_idle():
+    # Tiles over 132 blocks: 3.9, 2.9, 3.9 and 72.7; 1.0 but for four blocks, 1.0, and 1.0 but for four twice more.
+    shapes = {(4096, 4096): (128, 256), (4096, 2112): (128, 176), (2048, 6144): (128, 192), (8192, 28672): (128, 192)}
+    shapes |= {(1024, 1024): (64, 128), (2048, 2304): (192, 192), (1024, 2304): (128, 144), (512, 1024): (64, 64)}
+    for (m, n), expected in shapes.items():
+        tile = walk_of(m, n, 2048, True, 132).tile
+        assert (tile.rows, tile.cols) == expected
 
 
 def test_every_part_of_a_split_has_work():
