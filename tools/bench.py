@@ -274,9 +274,7 @@ def _host(options: argparse.Namespace) -> int:
         raise UsageError(f"with --host, --peer is one folder, got {len(options.peer)}")
     folder = None if options.peer is None else Path(options.peer[0])
     if folder is not None and not (folder / "tileops" / "_ops").is_dir():  # which a checkout of ours has not
-        raise UsageError(
-            f"--peer {folder} holds no tileops/_ops: give the folder of an unpacked tileops 0.1.0 wheel"
-        )
+        raise UsageError(f"--peer {folder} holds no tileops/_ops: give the folder of an unpacked tileops 0.1.0 wheel")
     measures = hostcost.measure(folder)
     if options.json:
         whole = taken(measures, lambda measure: print(json.dumps(measure.plain())))
