@@ -62,7 +62,7 @@ def test_the_text_has_a_mark_for_everything(capsys: pytest.CaptureFixture[str]) 
     for line in ("a  high", "b  low", ".  nobody serves", "!  two serve", "capital: a workload row"):
         assert line in text
     assert main(GEMM) == 0
-    assert "e  gemv" in capsys.readouterr().out
+    assert "d  gemv" in capsys.readouterr().out
 
 
 def test_points_are_powers_of_two_and_between_with_both_ends() -> None:

@@ -40,7 +40,7 @@ def test_every_part_of_a_declaration_is_taken_away_once() -> None:
     ("key", "what", "outcome"),
     [
         ("gemm_mma", "not general", REPORTED),
-        ("gemm_splitk", "not preferred over gemm_wgmma", REPORTED),
+        ("gemm_splitk", "not preferred over gemm_persistent", REPORTED),
         ("gemm_mma", "not on arch 80", REPORTED),
         ("gemv", "m > 2 becomes m > 3", MOVED),
         ("gemm_wgmma", "up to arch 91", MOVED),
