@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tileops.kernels.rows import BLOCK_BYTES, COUNT_LIMIT, NARROW_LIMIT, PART_BYTES
+from tileops.kernels.rows import ACCESS, BLOCK_BYTES, COUNT_LIMIT, NARROW_LIMIT, PART_BYTES
 from tileops.rules.declaration import Refusal
 
 TICKET_ROWS = 2**20
@@ -18,6 +18,9 @@ def row_bytes(most: int, why: str) -> Refusal:
         f"a row has {{length * itemsize(dtype)}} bytes: {why}, at most {most}",
     )
 
+
+ROW_ACCESSES = f"length * itemsize(dtype) // gcd(length * itemsize(dtype), {ACCESS})"
+"""Accesses of a contiguous row, as a rule's text."""
 
 NARROW = Refusal(
     f"length > {NARROW_LIMIT} and length % 2 != 0 and itemsize(dtype) == 2",

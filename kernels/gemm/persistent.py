@@ -56,6 +56,13 @@ class GemmPersistentKernel(OneLaunch):
                 "k={k} is short for {ceildiv(m, 128) * ceildiv(n, 128)} tiles of 128 x 128, less than three for two of "
                 "{sm_count} SMs",
             ),
+            # Without bulk stores, float16, this one and gemm_wgmma: 333 x 777 x 1032 9.2, 6.1; 128 x 3329 x 7168 19.9,
+            # 18.0; 128 x 25345 x 7168 113, 99; but 1024 x 50257 x 768 128, 167.
+            Refusal(
+                "n * itemsize(dtype) % 16 != 0 and ceildiv(m, 128) * ceildiv(n, 128) < 2 * sm_count",
+                "a row of d has {n * itemsize(dtype)} bytes, no multiple of 16, which few tiles, "
+                "{ceildiv(m, 128) * ceildiv(n, 128)} of 128 x 128, leave no time to store",
+            ),
             *PITCH,
             INDEX,
         ),

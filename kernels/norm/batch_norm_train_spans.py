@@ -13,7 +13,7 @@ from tileops.kernels.built import Built
 from tileops.kernels.flow import EARLY_ARCH, GRIDS, ROUND, Flow, slots_of
 from tileops.kernels.norm.batch_norm import BatchNormTrainCall, BatchNormTrainInterface
 from tileops.kernels.norm.runs import RunForm
-from tileops.kernels.rows import ACCESS
+from tileops.kernels.rows import ACCESS, BLOCK_BYTES
 from tileops.rules.archs import at_least
 from tileops.rules.declaration import Declaration, Refusal
 
@@ -36,6 +36,9 @@ with a block a channel, 64 x 1024 x 49 takes 11.5 against 12.8."""
 LEAST_BATCH = 64
 """Samples below which a block has little to read between two meetings: 4 x 1048576 x 1 takes 685 us against 286 with
 columns, 64 x 1024 x 49 takes 11.5 against 12.8 with a block a channel."""
+
+LEAST_COUNT = 1024
+"""Elements of a channel, likewise: 64 x 1048576 x 1 takes 735 us against 331 with columns."""
 
 PART = 1664
 """Elements of a channel that a block keeps, whatever the spatial and however many threads find no place."""
@@ -131,6 +134,17 @@ class BatchNormTrainSpansKernel(Built, BatchNormTrainInterface):
             Refusal(
                 f"batch < {LEAST_BATCH}",
                 f"{{batch}} samples: teams read too little with fewer than {LEAST_BATCH}",
+            ),
+            Refusal(
+                f"count < {LEAST_COUNT}",
+                f"a channel has {{count}} elements: teams read too little with fewer than {LEAST_COUNT}",
+            ),
+            # Two bytes: 256 x 2048 x 56 takes 62 us by spans, 46 by a block a channel, of 49 43 and 80; four bytes:
+            # 4096 x 1024 x 8 takes 113 and 99, of 9 139 and 270.
+            Refusal(
+                f"spatial * itemsize(dtype) % 16 == 0 and count * itemsize(dtype) <= {BLOCK_BYTES}",
+                "a channel lies in pieces of {spatial * itemsize(dtype)} bytes, {count * itemsize(dtype)} in all: a "
+                "block a channel reads and keeps these faster",
             ),
             Refusal("smem_budget < 163840", "a block takes 160 KiB of shared memory, {smem_budget} bytes are there"),
             Refusal("channels > 1048576", "counts the parts of channels in 32 bits, got {channels} channels"),

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from attrs import frozen
 
 from tileops.kernels.columns import WARP, ColumnShare
+from tileops.kernels.limits import ROW_ACCESSES
 from tileops.kernels.reduction.cumsum import CumsumCall
 from tileops.kernels.reduction.cumsum_rows import CumsumLaunch
 from tileops.kernels.reduction.form import AlongForm
@@ -33,6 +34,17 @@ BUSY_LENGTH = 8192
 """Such elements in four bytes where there are many rows: a cluster takes 14 ns of an H200 to come and go. 1024 rows of
 4096 take 16.3 us by clusters and 14.1 walked, 64 rows 2.3 and 2.9; 512 rows of 32768 take 34.1 and 37.5. In two bytes
 8192 rows of 2048 take 87 and 90."""
+
+BUSY_MOST = 2**18
+"""Elements of a contiguous row, at most, where every SM has one: 256 rows of 303872 float32 take 208 us by clusters,
+166 walked, of 151936 79 and 85; 64 rows of 256512 take 43, and 59 in parts."""
+
+FEW = 8
+"""Contiguous rows below which long ones are summed faster in parts, by more SMs than a cluster has: one of 128257
+float32 takes 5.9 us by a cluster and 3.2 in parts, two of 128256 3.8 and 3.7, 32 of them 12.2 and 14.4."""
+
+FEW_ACCESSES = 2**14
+"""Accesses of such a row, at most."""
 
 ODD_TURNS = 20
 """Accesses of a thread, each of one element: 12.8 us for 64 rows of 50257 float32, 15.9 with 40."""
@@ -100,8 +112,16 @@ class CumsumClusterKernel(CumsumLaunch):
             APART,
             Refusal(f"length < {ROW_LENGTH}", "length={length}: the blocks of a cluster would have too little work"),
             Refusal(
-                f"length < {BUSY_LENGTH} and itemsize(dtype) == 4 and rows >= 2 * sm_count",
+                f"length < {BUSY_LENGTH} and itemsize(dtype) == 4 and rows >= sm_count",
                 f"{{rows}} rows keep {{sm_count}} SMs busy: a cluster each is for {BUSY_LENGTH} elements of {{dtype}}",
+            ),
+            Refusal(
+                f"rows < {FEW} and {ROW_ACCESSES} > {FEW_ACCESSES}",
+                f"{{rows}} rows of {{{ROW_ACCESSES}}} accesses leave SMs idle that parts of a row would keep busy",
+            ),
+            Refusal(
+                f"length > {BUSY_MOST} and rows >= sm_count",
+                "{rows} rows of length={length}, each walked by a block, keep {sm_count} SMs busy",
             ),
             Refusal(f"length > {CLUSTER_LENGTH}", f"length={{length}}: a cluster keeps at most {CLUSTER_LENGTH}"),
             Refusal(
@@ -134,10 +154,11 @@ class CumsumColumnsKernel(CumsumLaunch):
                 f"inner * itemsize(dtype) % {ACCESS} != 0",
                 f"rows start {{inner * itemsize(dtype)}} bytes apart: accesses take {ACCESS}",
             ),
-            # 3000 x 600 x 8 in two bytes, one lane in eight with an access, takes 82.6 us by clusters and 53.5 walked.
+            # 3000 x 600 x 8 in two bytes, one lane in eight with an access, takes 82.6 us by clusters and 53.5 walked,
+            # 124 x 4096 x 68 in four bytes 124 and 105.
             Refusal(
                 f"ceildiv(inner * itemsize(dtype), {SIDE}) * {SIDE * 3 // 4} > inner * itemsize(dtype) "
-                f"and outer * inner * itemsize(dtype) >= sm_count * {2 * SIDE}",
+                f"and outer * inner * itemsize(dtype) >= sm_count * {SIDE * 3 // 2}",
                 f"{{outer}} slices of {{inner * itemsize(dtype)}} bytes side by side leave lanes of {SIDE} bytes idle",
             ),
             Refusal(f"length < {COLUMN_LENGTH}", "length={length}: the blocks of a cluster would have too little work"),
