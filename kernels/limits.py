@@ -27,15 +27,17 @@ NARROW = Refusal(
     f"an odd length={{length}} allows accesses of one element only: a block keeps {NARROW_LIMIT} of them",
 )
 
+ENOUGH = Refusal(
+    f"length * itemsize(dtype) <= {BLOCK_BYTES} and rows * 8 > sm_count",
+    "{rows} rows, each kept by a block, use {sm_count} SMs well enough",
+)
+
 IDLE = (
     Refusal(
         f"length * itemsize(dtype) <= {PART_BYTES}",
         f"a row has {{length * itemsize(dtype)}} bytes: a block alone keeps {PART_BYTES}",
     ),
-    Refusal(
-        f"length * itemsize(dtype) <= {BLOCK_BYTES} and rows * 8 > sm_count",
-        "{rows} rows, each kept by a block, use {sm_count} SMs well enough",
-    ),
+    ENOUGH,
 )
 """Refusals of calls where several blocks a row would gain nothing over one."""
 

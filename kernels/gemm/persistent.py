@@ -56,6 +56,12 @@ class GemmPersistentKernel(OneLaunch):
                 "k={k} is short for {ceildiv(m, 128) * ceildiv(n, 128)} tiles of 128 x 128, less than three for two of "
                 "{sm_count} SMs",
             ),
+            Refusal(
+                # This one and gemm_wgmma: 1024 x 256 x 7168 18.6, 16.0; but 129 x 256 x 7168 14.1, 15.5.
+                "m > 512 and k >= 4096 and ceildiv(m, 64) * ceildiv(n, 64) <= sm_count",
+                "k={k} is long for {ceildiv(m, 64) * ceildiv(n, 64)} tiles of 64 x 64, no more than {sm_count} SMs: a "
+                "block has no second tile to overlap with",
+            ),
             # Without bulk stores, float16, this one and gemm_wgmma: 333 x 777 x 1032 9.2, 6.1; 128 x 3329 x 7168 19.9,
             # 18.0; 128 x 25345 x 7168 113, 99; but 1024 x 50257 x 768 128, 167.
             Refusal(

@@ -9,8 +9,16 @@ import torch
 from tests.kernels.tables import A100, H200, Asked
 from tileops.kernels.columns import COLUMN_LENGTH
 from tileops.kernels.reduction import CUMSUM_IMPLEMENTATIONS, SOFTMAX_IMPLEMENTATIONS
-from tileops.kernels.reduction.cumsum_cluster import BUSY_LENGTH, MOST, ODD_LENGTH, ROW_LENGTH
+from tileops.kernels.reduction.cumsum_cluster import (
+    BUSY_LENGTH,
+    BUSY_MOST,
+    FEW_ACCESSES,
+    MOST,
+    ODD_LENGTH,
+    ROW_LENGTH,
+)
 from tileops.kernels.reduction.cumsum_cluster import COLUMN_LENGTH as LONG_COLUMN
+from tileops.kernels.reduction.cumsum_cluster import FEW as FEW_ROWS
 from tileops.kernels.reduction.softmax_rows import CLUSTER_ROWS, LARGE_LENGTH
 from tileops.kernels.rows import CLUSTER_LENGTH, COUNT_LIMIT
 
@@ -25,17 +33,17 @@ BOUNDARIES = [
     (SOFTMAX, "softmax_warp", {"length": 512, "dtype": FP32}, {"length": 513, "dtype": FP32}, "kept by a warp"),
     (SOFTMAX, "softmax_warp", {"length": 512}, {"length": 512, "inner": 3}, "inner=3"),
     (SOFTMAX, "softmax_warp", {"length": 8, "outer": COUNT_LIMIT}, {"length": 8, "outer": 2**31}, "32 bits"),
-    (SOFTMAX, "softmax_warp", {"length": 513, "outer": 1056}, {"length": 513, "outer": 1055}, "1055 rows, a warp each"),
+    (SOFTMAX, "softmax_warp", {"length": 520, "outer": 1056}, {"length": 520, "outer": 1055}, "1055 rows, a warp each"),
+    (SOFTMAX, "softmax_warp", {"length": 191}, {"length": 193}, "193 accesses: a warp keeps up to 192"),
+    (SOFTMAX, "softmax_warp", {"length": 382}, {"length": 386}, "193 accesses: a warp keeps up to 192"),
     (SOFTMAX, "softmax_warp", {"length": 512, "outer": 1}, {"length": 513, "outer": 1}, "few rows have at most 1024"),
-    (SOFTMAX, "softmax_block", {"length": 65536, "outer": 132}, {"length": 65536, "outer": 131}, "walked faster"),
-    (SOFTMAX, "softmax_block", {"length": 32768, "outer": 131}, {"length": 32770, "outer": 131}, "at most 32768"),
-    (SOFTMAX, "softmax_block", {"length": 65536}, {"length": 65538}, "kept by a block"),
-    (SOFTMAX, "softmax_block", {"length": 32767}, {"length": 32769}, "an odd length=32769"),
+    (SOFTMAX, "softmax_block", {"length": 32768}, {"length": 32769}, "length=32769 is walked faster"),
+    (SOFTMAX, "softmax_block", {"length": 2**15, "dtype": FP32}, {"length": 2**15 + 4, "dtype": FP32}, "at most 32768"),
     (SOFTMAX, "softmax_block", {}, {"inner": 2}, "inner=2"),
     (SOFTMAX, "softmax_block", {"outer": COUNT_LIMIT}, {"outer": 2**31}, "32 bits"),
     (SOFTMAX, "softmax_shared", {"length": 65538}, {"length": 65536}, "4096 rows, each kept by a block, use 132 SMs"),
-    (SOFTMAX, "softmax_shared", {"outer": 16, "length": 16385}, {"outer": 16, "length": 16384}, "a block alone keeps"),
-    (SOFTMAX, "softmax_shared", {"outer": 16, "length": 16386}, {"outer": 17, "length": 16386}, "17 rows, each kept"),
+    (SOFTMAX, "softmax_shared", {"outer": 16, "length": 32769}, {"outer": 16, "length": 32768}, "faster up to 65536"),
+    (SOFTMAX, "softmax_shared", {"outer": 16, "length": 32770}, {"outer": 17, "length": 32770}, "17 rows, each kept"),
     (SOFTMAX, "softmax_shared", {"length": 132 * 65536}, {"length": 132 * 65536 + 2}, "133 parts, whose blocks wait"),
     (SOFTMAX, "softmax_shared", {"length": 132 * 32768 - 1}, {"length": 132 * 32768 + 1}, "133 parts"),
     (SOFTMAX, "softmax_shared", {"length": 2**17}, {"length": 2**17, "inner": 2}, "inner=2"),
@@ -98,14 +106,42 @@ BOUNDARIES = [
     (
         CUMSUM,
         "cumsum_cluster",
-        {"outer": 263, "dtype": FP32},
-        {"outer": 264, "dtype": FP32},
-        "264 rows keep 132 SMs busy",
+        {"outer": 131, "dtype": FP32},
+        {"outer": 132, "dtype": FP32},
+        "132 rows keep 132 SMs busy",
     ),
-    (CUMSUM, "cumsum_cluster", {"length": CLUSTER_LENGTH}, {"length": CLUSTER_LENGTH + 1}, "a cluster keeps at most"),
+    (
+        CUMSUM,
+        "cumsum_cluster",
+        {"outer": 64, "length": CLUSTER_LENGTH},
+        {"outer": 64, "length": CLUSTER_LENGTH + 1},
+        "a cluster keeps at most",
+    ),
+    (
+        CUMSUM,
+        "cumsum_cluster",
+        {"outer": FEW_ROWS, "length": 8 * FEW_ACCESSES + 8},
+        {"outer": FEW_ROWS - 1, "length": 8 * FEW_ACCESSES + 8},
+        "7 rows of 16385 accesses leave SMs idle",
+    ),
+    (
+        CUMSUM,
+        "cumsum_cluster",
+        {"outer": 1, "length": FEW_ACCESSES - 1},
+        {"outer": 1, "length": FEW_ACCESSES + 1},
+        "1 rows of 16385 accesses leave SMs idle",
+    ),
+    (CUMSUM, "cumsum_cluster", {"length": BUSY_MOST}, {"length": BUSY_MOST + 8}, "4096 rows of length=262152"),
+    (
+        CUMSUM,
+        "cumsum_cluster",
+        {"outer": 131, "length": BUSY_MOST + 8},
+        {"outer": 132, "length": BUSY_MOST + 8},
+        "each walked by a block, keep 132 SMs busy",
+    ),
     (CUMSUM, "cumsum_cluster", {"length": ODD_LENGTH - 1}, {"length": ODD_LENGTH + 1}, "an odd length=163841"),
     (CUMSUM, "cumsum_cluster", {"outer": MOST}, {"outer": MOST + 1}, "counts blocks in 32 bits"),
-    (CUMSUM, "cumsum_columns", {"outer": 2111, "inner": 8}, {"outer": 2112, "inner": 8}, "bytes idle"),
+    (CUMSUM, "cumsum_columns", {"outer": 1583, "inner": 8}, {"outer": 1584, "inner": 8}, "bytes idle"),
     (CUMSUM, "cumsum_columns", {"inner": 96}, {"inner": 88}, "bytes idle"),
     (CUMSUM, "cumsum_columns", {"inner": 64}, {"inner": 1}, "inner=1: reads rows that lie side by side"),
     (CUMSUM, "cumsum_columns", {"inner": 2048}, {"inner": 2047}, "4094 bytes apart: accesses take 16"),
