@@ -21,11 +21,17 @@ def why_not():
 
 
 def compiled(cls, call):
-    """Compiles what serves a call; returns its build identity and CUDA source once the module is linked."""
+    """Compiles what serves a call; returns its build identity and CUDA source once the module is linked.
+
+    TVM launches every cluster so that it may start while the kernel before it in the stream runs: each has to wait.
+    """
     identity, _ = cls.entry_for(call)
     kernel = cls.compile(identity)
     assert callable(kernel.adapter.get_exportable_executable()["main"])
-    return identity, kernel.get_kernel_source()
+    source = kernel.get_kernel_source()
+    for body in source.split('extern "C" __global__')[1:]:
+        assert "tl::cluster_" not in body or "cudaGridDependencySynchronize" in body, "a cluster that waits for nobody"
+    return identity, source
 
 
 def access_bytes(source, name):

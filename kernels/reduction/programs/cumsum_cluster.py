@@ -101,6 +101,8 @@ def rows(form: AlongForm, share: Share, blocks: int) -> Any:
                 T.call_extern("void", "open_barrier", T.address_of(arrived[0]), 4 * warps * (part + 1))
             # No block may be told something before it is there.
             T.cluster_arrive_relaxed()
+            # A cluster is launched so that it may start while the kernel before it runs, which may still write x.
+            T.pdl_sync()
             for t in T.unroll(turns):
                 for i in T.unroll(width):
                     kept[t, i] = T.cast(0.0, dtype)
@@ -195,6 +197,8 @@ def columns(form: AlongForm, share: ColumnShare, blocks: int) -> Any:
                     T.call_extern("void", "open_barrier", T.address_of(arrived[turn]), bytes)
             # No block may be told something before it is there.
             T.cluster_arrive_relaxed()
+            # A cluster is launched so that it may start while the kernel before it runs, which may still write x.
+            T.pdl_sync()
             carry[0] = 0.0
             for step in T.serial(steps):
                 first = ((step * blocks + part) * depth + level) * turns
