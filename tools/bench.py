@@ -147,8 +147,10 @@ def _run(argv: Sequence[str]) -> int:
     beside = None if options.peer is None else peer.read(map(Path, options.peer))
     if not options.recorded:
         return _hand_out(options, *_measured(options, beside))
-    found = recording.joined([Path(name) for name in options.recorded])
-    return _hand_out(options, _chosen(found if beside is None else peer.joined(found, beside), options))
+    found = _chosen(recording.joined([Path(name) for name in options.recorded]), options)
+    if options.output is not None and not found.rows:
+        raise UsageError(f"-o draws rows, and {', '.join(options.recorded)} holds none but of --regret")
+    return _hand_out(options, found if beside is None else peer.joined(found, beside))
 
 
 def _check_together(options: argparse.Namespace) -> None:
@@ -170,9 +172,12 @@ def _check_outputs(options: argparse.Namespace) -> None:
     """Raise UsageError for a file that could not be written in the end; writes nothing."""
     if options.output is not None and not options.output.endswith(".svg"):
         raise UsageError(f"-o takes a file of the kind .svg, got {options.output!r}")
-    for name in (options.json, options.output, options.page):
-        if name not in (None, STDOUT):
-            outputs.check(Path(name))
+    written = {"--json": options.json, "-o": options.output, "--page": options.page}
+    places = {option: [Path(name)] for option, name in written.items() if name not in (None, STDOUT)}
+    for (path,) in places.values():
+        outputs.check(path)
+    places |= {"--from": [*map(Path, options.recorded or ())], "--peer": [*map(Path, options.peer or ())]}
+    outputs.check_apart(places, [option for option in written if option in places])
     if options.page is not None:
         page.read(Path(options.page), tables.SECTIONS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from tileops.tools.usage import UsageError
@@ -25,6 +26,21 @@ def check(path: Path) -> None:
             raise UsageError(f"cannot write {path}: it is read-only")
         if path.is_file() and os.path.samestat(path.stat(), os.fstat(STDOUT)):
             raise UsageError(f"cannot write {path}: it is where the printed output goes; name another file")
+
+
+def check_apart(places: Mapping[str, Sequence[Path]], written: Collection[str]) -> None:
+    """Raise UsageError where an option writes a file that another one reads or writes; options name their files."""
+    users: dict[str, list[str]] = {}
+    for option, paths in places.items():
+        for path in paths:
+            users.setdefault(os.path.realpath(path), []).append(option)
+    UsageError.check(
+        [
+            f"{' and '.join(options)} name one file, {place}: one would destroy what the other has there"
+            for place, options in users.items()
+            if len(options) > 1 and set(options) & set(written)
+        ]
+    )
 
 
 def is_replaced(path: Path) -> bool:

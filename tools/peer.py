@@ -49,7 +49,10 @@ def read(paths: Iterable[Path]) -> dict[Key, Record]:
     """
     found: dict[Key, Record] = {}
     for path in paths:
-        found |= {key: attrs.evolve(record, again=key in found) for key, record in _file(path).items()}
+        for key, record in _file(path).items():
+            timed = key in found and found[key].measured.reading is not None
+            if not timed or record.measured.reading is not None:  # what was not reached takes no time away
+                found[key] = attrs.evolve(record, again=timed)
     return found
 
 
@@ -64,7 +67,7 @@ def _file(path: Path) -> dict[Key, Record]:
     for number, line in enumerate(lines, 1):
         try:
             plain = json.loads(line)
-            key = plain["op"], plain["label"], plain["dtypes"]
+            key = _text(plain["op"]), _text(plain["label"]), _text(plain["dtypes"])
             record = _record(plain)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"{path}, line {number} is no record of a peer: {error!r}") from error
@@ -76,16 +79,26 @@ def _file(path: Path) -> dict[Key, Record]:
     return found
 
 
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    value.encode()  # half a surrogate pair is legal JSON, and no text that can be written
+    return value
+
+
 def _record(plain: Mapping[str, Any]) -> Record:
     """Return what a line says; a result that is wrong has no time."""
     if "problem" in plain:
-        return Record(recording.measured({"role": "preferred", "why": plain["problem"]}))
+        return Record(recording.measured({"role": "preferred", "why": plain["problem"] or None}))
     timing, device, error = plain["timing"], plain.get("device"), plain.get("error")
     if timing not in TIMINGS:
         raise ValueError(f"timing is {timing!r}, not one of {', '.join(TIMINGS)}")
     if device is not None and not isinstance(device, str):
         raise ValueError(f"device is {device!r}, no name")
-    tolerance = plain.get("tolerance", TOLERANCE[getattr(torch, plain["dtypes"].partition("-")[0])])
+    ours = TOLERANCE[getattr(torch, plain["dtypes"].partition("-")[0])]
+    tolerance = min(plain.get("tolerance", ours), ours)
+    if error is not None and error < 0:
+        raise ValueError(f"error is {error}, below 0")
     if error is not None and not error <= tolerance:
         return Record(_without(f"relative error {error:.3g} is over {tolerance:g}"))
     times = {"role": "preferred", "reading": plain["reading"], "host_us": plain["host_us"]}
@@ -110,12 +123,15 @@ def joined(report: Report, records: Mapping[Key, Record]) -> Report:
     rows = tuple(_with(row, records, report.about.device_name) if row.op in ops else row for row in report.rows)
     notes = {
         "the peer has records of rows that are not here": _some(records.keys() - keys),
-        "the peer was not measured on": _some({(row.op,) for row in report.rows if row.op not in ops}),
+        "the peer was not measured on": _some(
+            {(row.op,) for row in report.rows if row.op not in ops and PEER not in row.baselines}
+        ),
         "the peer's result was not checked": _some(key for key in keys & records.keys() if not records[key].checked),
         "the last of the peer's files is told": _some(key for key in keys & records.keys() if records[key].again),
     }
     said = [f"{text}: {names}" for text, names in notes.items() if names]
-    about = attrs.evolve(report.about, notes=(*report.about.notes, *said))
+    kept = [note for note in report.about.notes if note.partition(":")[0] not in notes]
+    about = attrs.evolve(report.about, notes=(*kept, *said))
     return attrs.evolve(report, about=about, rows=rows)
 
 

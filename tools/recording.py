@@ -15,6 +15,7 @@ from tileops.tools import words
 from tileops.tools.figures import (
     OUTCOMES,
     SCHEMA,
+    SKIPPED,
     TIMED,
     About,
     Measured,
@@ -56,6 +57,8 @@ def _converter() -> cattrs.Converter:
     def strict(value: Any, kind: type) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
             raise ValueError(f"{value!r} is no {kind.__name__}")
+        if isinstance(value, str):
+            value.encode()  # half a surrogate pair is legal JSON, and no text that can be written
         return kind(value)
 
     for kind in (str, int, float):
@@ -91,7 +94,7 @@ def read(path: Path) -> Report:
         data = json.loads(path.read_bytes())
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is no JSON: {error}") from error
     found = data.get("schema") if isinstance(data, dict) else None
     if found != SCHEMA:
@@ -120,9 +123,24 @@ def joined(paths: Sequence[Path]) -> Report:
             if (differing := list(_differing(about, first)))
         ]
     )
-    rows = {row.key: row for report in reports for row in report.rows}
+    UsageError.check(
+        [
+            f"{path} holds no figures: no row and no regret"
+            for path, report in zip(paths, reports, strict=True)
+            if not report.rows and not report.regret
+        ]
+    )
+    rows: dict[tuple[str, str, str], Row] = {}
+    hidden = 0
+    for row in (row for report in reports for row in report.rows):
+        before = rows.get(row.key)
+        if before is None or SKIPPED in (before.outcome, row.outcome):
+            # What was not reached takes no other run's time away.
+            rows[row.key] = row if before is None or before.outcome == SKIPPED else before
+        else:
+            rows[row.key] = row
+            hidden += 1
     regret = {one.key: one for report in reports for one in report.regret}
-    hidden = sum(len(report.rows) for report in reports) - len(rows)
     again = sum(len(report.regret) for report in reports) - len(regret)
     held = {name for row in rows.values() for name in row.baselines}
     abouts = (first, *others)
@@ -178,6 +196,8 @@ def _of_row(row: Row, timing: str) -> Iterator[str]:
         yield from _own(row.reading)
         if row.timing != timing:
             yield f"it was timed by {row.timing}, the run by {timing}"
+        if row.error is not None and row.tolerance is None:
+            yield "it has an error, and no tolerance"
         if row.error is not None and row.tolerance is not None and row.error > row.tolerance:
             yield f"it is timed, with an error of {row.error:.3g} over {row.tolerance:g}"
     for name, one in row.baselines.items():
@@ -200,6 +220,8 @@ def _of_regret(one: Regret) -> Iterator[str]:
         yield from (f"{sample.call}: {fault}" for fault in told)
     for call, number in _doubled(sample.call for sample in one.samples):
         yield f"{call} occurs {number} times"
+    if not one.preferences and any(len(sample.times_ms) > 1 for sample in one.samples):
+        yield "calls were timed by several implementations, and no preference between them is told"
     for preference in one.preferences:
         pair = f"{preference.over} over {preference.under}"
         yield from (f"{pair}: {fault}" for fault in _own(preference))

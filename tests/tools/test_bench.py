@@ -359,3 +359,23 @@ def test_a_report_of_a_real_size_is_drawn_in_one_piece() -> None:
     assert len(bars) == 60
     assert sum(bar.get("fill") == chart.LOST for bar in bars) == 4
     assert svg.count("(cut)") == sum(not chart.LOW <= 0.2 * (place + 1) <= chart.HIGH for place in range(60))
+
+
+def test_a_chart_of_a_regret_alone_is_refused_and_the_old_one_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded, drawn = tmp_path / "regret.json", tmp_path / "chart.svg"
+    write(attrs.evolve(REPORT, rows=()), recorded)
+    drawn.write_text("old")
+    assert main(["bench", "--from", str(recorded), "-o", str(drawn)]) == 2
+    assert "-o draws rows" in capsys.readouterr().err
+    assert drawn.read_text() == "old"
+
+
+def test_the_file_that_is_read_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = tmp_path / "bench.json"
+    write(REPORT, recorded)
+    before = recorded.read_text()
+    assert main(["bench", "--from", str(recorded), "--json", str(recorded)]) == 2
+    assert "--json and --from name one file" in capsys.readouterr().err
+    assert recorded.read_text() == before

@@ -132,3 +132,13 @@ def test_a_write_that_fails_half_way_leaves_the_old_file_and_no_part(
         outputs.write(path, "new\n")
     assert os.listdir(tmp_path) == ["bench.json"]
     assert path.read_text() == "old\n"
+
+
+def test_options_that_would_destroy_each_other_s_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "one")
+    one, other, link = (tmp_path / name for name in ("one", "other", "link"))
+    outputs.check_apart({"--json": [one], "-o": [other], "--from": [tmp_path / "a", tmp_path / "a"]}, ["--json", "-o"])
+    with pytest.raises(UsageError, match="--json and -o name one file"):
+        outputs.check_apart({"--json": [one], "-o": [one]}, ["--json", "-o"])
+    with pytest.raises(UsageError, match="--page and --peer name one file"):
+        outputs.check_apart({"--page": [link], "--peer": [other, one]}, ["--page"])

@@ -52,6 +52,25 @@ def test_a_right_result_s_times_are_joined_without_a_note(tmp_path: Path) -> Non
     assert report.ok
 
 
+@pytest.mark.parametrize("late_is_last", [True, False])
+def test_a_row_that_a_file_did_not_reach_keeps_the_time_of_another(late_is_last: bool, tmp_path: Path) -> None:
+    late = {"op": "GemmFwdOp", "label": "one", "dtypes": "bfloat16", "problem": "not reached"}
+    files = [recorded(tmp_path, THEIRS), recorded(tmp_path, late, name="late.jsonl")]
+    report = peer.joined(Report(ABOUT, (timed("one"),)), peer.read(files if late_is_last else files[::-1]))
+    assert report.rows[0].ratio("peer") == pytest.approx(1.5)
+    assert report.about.notes == ()
+
+
+def test_a_peer_that_is_joined_again_is_told_of_as_it_is_now(tmp_path: Path) -> None:
+    rows = (timed("one"), timed("two", "SoftmaxFwdOp"))
+    once = peer.joined(Report(ABOUT, rows), peer.read([recorded(tmp_path, THEIRS)]))
+    assert once.about.notes == ("the peer was not measured on: SoftmaxFwdOp",)
+    softmax = {**THEIRS, "op": "SoftmaxFwdOp", "label": "two"}
+    twice = peer.joined(once, peer.read([recorded(tmp_path, softmax)]))
+    assert [row.ratio("peer") for row in twice.rows] == [pytest.approx(1.5), pytest.approx(1.5)]
+    assert twice.about.notes == ()
+
+
 # -- what is refused
 
 
@@ -69,6 +88,9 @@ def test_a_right_result_s_times_are_joined_without_a_note(tmp_path: Path) -> Non
         ({"device": 0}, "device is 0, no name"),
         ({"problem": None}, "why does not say why"),
         ({"error": "small"}, "TypeError"),
+        ({"error": -5.0}, "error is -5.0, below 0"),
+        ({"problem": ""}, "why does not say why"),
+        ({"label": ["a"]}, "is no text"),
     ],
 )
 def test_a_line_that_no_run_writes_is_refused_with_its_number(

@@ -89,6 +89,10 @@ CALL = "regret of GemmFwdOp gemm: m=1: "
         (lambda plain: plain["regret"].append(plain["regret"][0]), "regret of GemmFwdOp gemm occurs 2 times"),
         (lambda plain: plain["regret"][0]["samples"].append(sample(plain)), "GemmFwdOp gemm: m=1 occurs 2 times"),
         (put(lambda plain: plain, ok=False), "says ok: False, and nothing in it says what went wrong"),
+        (put(row, tolerance=None), f"{ROW}it has an error, and no tolerance"),
+        (put(row, label="\ud800"), "expected str @ $.rows[0].label"),
+        (lambda plain: plain["regret"][0]["preferences"].clear(), "and no preference between them is told"),
+        (lambda plain: (plain["rows"].clear(), plain["regret"].clear()), "holds no figures: no row and no regret"),
     ],
 )
 def test_what_no_run_says_is_refused_with_its_row(
@@ -164,6 +168,22 @@ def test_the_later_file_s_rows_and_regret_are_told_and_that_is_said(
     assert found.about.date == "2026-11-29 and 2026-11-30"
     assert found.about.notes == (said,)
     jsonschema.validate(json.loads((tmp_path / "both.json").read_text()), SCHEMA)
+
+
+@pytest.mark.parametrize("order", [("one", "late"), ("late", "one")])
+def test_what_a_run_did_not_reach_takes_no_other_run_s_time_away(order: tuple[str, str], tmp_path: Path) -> None:
+    late = attrs.evolve(FAILED, op="GemmFwdOp", label="won", dtypes="bfloat16", outcome="skipped", why="not reached")
+    reports = {"one": REPORT, "late": Report(ABOUT, (late,))}
+    found = recording.joined([written(tmp_path / f"{name}.json", report=reports[name]) for name in order])
+    assert {row.label: row.outcome for row in found.rows} == {"won": "timed", "lost": "timed"}
+    assert found.about.notes == ()
+
+
+def test_a_file_of_endless_brackets_is_no_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    assert main(["bench", "--from", str(path)]) == 2
+    assert f"{path} is no JSON" in capsys.readouterr().err
 
 
 def test_a_joined_report_says_the_ceilings_and_problems_of_all_and_what_no_row_has(tmp_path: Path) -> None:
