@@ -1,4 +1,4 @@
-"""Softmax of rows side by side, each on chip: at most a warp, a block, several blocks or a cluster a row."""
+"""Softmax of contiguous rows, each on chip: at most a warp, a block, several blocks or a cluster a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cumulative sums, in float32, each rounded once: rows side by side, and rows whose elements lie ``inner`` apart.
+"""Cumulative sums, in float32, each rounded once: contiguous rows, and rows whose elements lie ``inner`` apart.
 
 A block walks its rows in slices, each read once and written once, and carries the sum so far from slice to slice.
 Split: first each part of a row is summed; then a block a part starts from the sum of the parts before it. x is read

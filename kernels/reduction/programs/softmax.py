@@ -1,4 +1,4 @@
-"""Softmax of rows side by side in memory: y = exp(x - max) / sum(exp(x - max)).
+"""Softmax of contiguous rows: y = exp(x - max) / sum(exp(x - max)).
 
 On chip: a row stays in registers, read once and written once: 2 * length * itemsize bytes a row. A warp raises e to
 its elements less its own greatest; where several share a row they then meet once, and each scales its powers.

@@ -1,4 +1,4 @@
-"""Softmax of long rows side by side in memory, each of which a cluster of blocks keeps in its registers.
+"""Softmax of long contiguous rows, each of which a cluster of blocks keeps in its registers.
 
 A row is read once and written once: 2 * length * itemsize bytes; five operations an element. Clusters that stay, and
 copy their next rows into shared memory ahead, are slower: 112 us, not 92, for 256 rows of 151936 float32 on an H200.
