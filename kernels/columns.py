@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from tileops.kernels.rows import access_width, power_of_two
+from tileops.kernels.rows import WARP, access_width, power_of_two
 
-WARP = 32
 LANES = 16
 """Threads side by side of a share that walks."""
 KEPT = 8

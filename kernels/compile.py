@@ -51,9 +51,9 @@ def compile_program(
 
 
 def launcher(kernel: Any) -> Callable[..., Any]:
-    """Returns a compiled kernel's bare entry: tensors in the program's order, outputs among them.
+    """Returns a compiled kernel's bare entry: what the program takes in its order, a tensor first, outputs among them.
 
-    It launches on the current stream of the tensors' device and returns at once. The entry makes that device
+    It launches on the current stream of that tensor's device and returns at once. The entry makes that device
     current and leaves it so; where it is not the caller's, the caller's is put back.
     """
     # TileLang exports every program under this name beside its own.
@@ -61,12 +61,12 @@ def launcher(kernel: Any) -> Callable[..., Any]:
     if torch.cuda.device_count() < 2:
         return entry
 
-    def launch(*tensors: torch.Tensor) -> None:
-        device = tensors[0].device
+    def launch(first: torch.Tensor, *others: Any) -> None:
+        device = first.device
         if device.index == torch.cuda.current_device():
-            entry(*tensors)
+            entry(first, *others)
         else:
             with torch.cuda.device(device):
-                entry(*tensors)
+                entry(first, *others)
 
     return launch

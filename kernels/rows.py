@@ -6,6 +6,9 @@ import math
 
 from attrs import frozen
 
+WARP = 32
+"""Threads of a warp."""
+
 ACCESS = 16
 """Bytes of the widest access of a thread."""
 

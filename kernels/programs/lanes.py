@@ -12,9 +12,7 @@ from typing import Any
 
 import tilelang.language as T  # noqa: N812  # the name that TileLang programs use
 
-from tileops.kernels.rows import power_of_two
-
-WARP = 32
+from tileops.kernels.rows import WARP, power_of_two
 
 
 def combiner(lanes: int, rows: int = 1, greatest: bool = False) -> Callable[..., Any]:

@@ -18,14 +18,14 @@ UNTOLD = 2**64 - 1
 
 
 @T.macro
-def prepare(records: Any, count: Any, untold: Any, early: bool) -> None:
-    """Makes ``count`` records ``untold``. ``early``: the kernel behind need not wait for it before ``prepared``."""
+def prepare(records: Any, count: Any, early: bool) -> None:
+    """Makes ``count`` records untold. ``early``: the kernel behind need not wait for it before ``prepared``."""
     with T.Kernel(T.ceildiv(count, THREADS), threads=THREADS) as block:
         if early:
             T.pdl_trigger()
         index = block * THREADS + T.get_thread_binding(0)
         if index < count:
-            records[index] = untold
+            records[index] = T.uint64(UNTOLD)
 
 
 @T.macro

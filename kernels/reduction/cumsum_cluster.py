@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 from attrs import frozen
 
-from tileops.kernels.columns import WARP, ColumnShare
+from tileops.kernels.columns import ColumnShare
 from tileops.kernels.limits import ROW_ACCESSES
 from tileops.kernels.reduction.cumsum import CumsumCall
 from tileops.kernels.reduction.cumsum_rows import CumsumLaunch
 from tileops.kernels.reduction.form import AlongForm
 from tileops.kernels.reduction.limits import APART, BESIDE
-from tileops.kernels.rows import ACCESS, CLUSTER, CLUSTER_KEPT, CLUSTER_LENGTH, Share, access_width
+from tileops.kernels.rows import ACCESS, CLUSTER, CLUSTER_KEPT, CLUSTER_LENGTH, WARP, Share, access_width
 from tileops.rules.archs import at_least
 from tileops.rules.declaration import Declaration, Refusal
 

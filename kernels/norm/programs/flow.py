@@ -19,7 +19,7 @@ from tileops.kernels.flow import Flow
 from tileops.kernels.norm.programs.moments import Parts
 from tileops.kernels.norm.runs import RunForm
 from tileops.kernels.programs.lanes import WARP, combiner
-from tileops.kernels.programs.records import UNTOLD, hear, prepare, prepared, tell
+from tileops.kernels.programs.records import hear, prepare, prepared, tell
 from tileops.kernels.programs.ring import settle
 
 CHUNK = 4
@@ -227,7 +227,7 @@ def program(form: RunForm, flow: Flow, early: bool) -> Any:
         records: T.Tensor((runs * blocks,), "uint64"),
         y: parts.x(),
     ):
-        prepare(records, runs * blocks, T.uint64(UNTOLD), early)
+        prepare(records, runs * blocks, early)
         with T.Kernel(teams * blocks, threads=lanes) as block:
             T.annotate_min_blocks_per_sm(flow.blocks)
             lane = T.get_thread_binding(0)

@@ -17,7 +17,7 @@ from tileops.kernels.flow import Flow
 from tileops.kernels.norm.batch_norm_train_spans import pitch
 from tileops.kernels.norm.runs import RunForm
 from tileops.kernels.programs.lanes import WARP
-from tileops.kernels.programs.records import UNTOLD, hear, prepare, prepared, tell
+from tileops.kernels.programs.records import hear, prepare, prepared, tell
 from tileops.kernels.programs.ring import settle
 
 
@@ -80,7 +80,7 @@ def program(form: RunForm, side: int, flow: Flow, early: bool) -> Any:
         records: T.Tensor((channels * blocks,), "uint64"),
         y: T.Tensor((batch, row), dtype),
     ):
-        prepare(records, channels * blocks, T.uint64(UNTOLD), early)
+        prepare(records, channels * blocks, early)
         with T.Kernel(teams * blocks, threads=threads) as block:
             T.annotate_min_blocks_per_sm(flow.blocks)
             thread = T.get_thread_binding(0)

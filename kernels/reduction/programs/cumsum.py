@@ -22,33 +22,17 @@ from tileops.kernels.reduction.form import AlongForm
 from tileops.kernels.rows import Share
 
 
-def rows_scanner(form: AlongForm, share: Share) -> Any:
-    """Returns a macro (x, y, row, begin, carry, lane, place, valid): one slice of a row from access ``begin`` on.
+def summer(turns: int, width: int, group: int) -> Any:
+    """Returns a macro (kept, wide, total, sub): wide becomes what a group's accesses sum up to so far, total all.
 
-    A warp has side-by-side accesses, WARP a turn; the sums of the warps before it come through shared memory.
+    ``group`` threads, of which this is ``sub``, have side-by-side accesses, as many a turn.
     """
-    lanes, rows, turns, width = share.lanes, share.rows, share.turns, share.width
-    group = min(lanes, WARP)
-    warps = max(1, lanes // WARP)
-    dtype = form.dtype
 
     @T.macro
-    def scan(x: Any, y: Any, row: Any, begin: Any, end: Any, carry: Any, lane: Any, place: Any, valid: Any) -> None:
-        kept = T.alloc_local((turns, width), dtype)
-        wide = T.alloc_local((turns, width), "float32")
-        out = T.alloc_local((width,), dtype)
+    def sum_up(kept: Any, wide: Any, total: Any, sub: Any) -> None:
         run = T.alloc_local((1,), "float32")
         before = T.alloc_local((1,), "float32")
         moved = T.alloc_local((1,), "float32")
-        total = T.alloc_local((1,), "float32")
-        sub = lane % group
-        first = begin + lane // group * (group * turns) + sub
-        for t in T.unroll(turns):
-            for i in T.unroll(width):
-                kept[t, i] = T.cast(0.0, dtype)
-            if first + t * group < end:
-                for i in T.vectorized(width):
-                    kept[t, i] = x[row, (first + t * group) * width + i]
         total[0] = 0.0
         for t in T.unroll(turns):
             for i in T.vectorized(width):
@@ -66,6 +50,37 @@ def rows_scanner(form: AlongForm, share: Share) -> Any:
             for i in T.unroll(width):
                 wide[t, i] = wide[t, i] + before[0]
             total[0] = total[0] + T.shfl_sync(run[0], group - 1, group)
+
+    return sum_up
+
+
+def rows_scanner(form: AlongForm, share: Share) -> Any:
+    """Returns a macro (x, y, row, begin, carry, lane, place, valid): one slice of a row from access ``begin`` on.
+
+    A warp has side-by-side accesses, WARP a turn; the sums of the warps before it come through shared memory.
+    """
+    lanes, rows, turns, width = share.lanes, share.rows, share.turns, share.width
+    group = min(lanes, WARP)
+    warps = max(1, lanes // WARP)
+    dtype = form.dtype
+    sum_up = summer(turns, width, group)
+
+    @T.macro
+    def scan(x: Any, y: Any, row: Any, begin: Any, end: Any, carry: Any, lane: Any, place: Any, valid: Any) -> None:
+        kept = T.alloc_local((turns, width), dtype)
+        wide = T.alloc_local((turns, width), "float32")
+        out = T.alloc_local((width,), dtype)
+        before = T.alloc_local((1,), "float32")
+        total = T.alloc_local((1,), "float32")
+        sub = lane % group
+        first = begin + lane // group * (group * turns) + sub
+        for t in T.unroll(turns):
+            for i in T.unroll(width):
+                kept[t, i] = T.cast(0.0, dtype)
+            if first + t * group < end:
+                for i in T.vectorized(width):
+                    kept[t, i] = x[row, (first + t * group) * width + i]
+        sum_up(kept, wide, total, sub)
         before[0] = carry[0]
         if warps > 1:
             sums = T.alloc_shared((rows, warps), "float32")

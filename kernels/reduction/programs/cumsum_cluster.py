@@ -15,6 +15,7 @@ import tilelang.language as T  # noqa: N812  # the name that TileLang programs u
 from tileops.kernels.columns import ColumnShare
 from tileops.kernels.programs.lanes import WARP, combiner
 from tileops.kernels.reduction.form import AlongForm
+from tileops.kernels.reduction.programs.cumsum import summer
 from tileops.kernels.rows import Share
 
 TELLING = """
@@ -73,7 +74,7 @@ def rows(form: AlongForm, share: Share, blocks: int) -> Any:
     exact = accesses == blocks * lanes * turns
     warps = lanes // WARP
     looks = -(-blocks * warps // WARP)
-    sum_of = combiner(WARP)
+    sum_of, sum_up = combiner(WARP), summer(turns, width, WARP)
 
     @T.prim_func
     def main(device: T.handle, x_at: T.int64, y_at: T.int64, count: T.int32):
@@ -86,8 +87,6 @@ def rows(form: AlongForm, share: Share, blocks: int) -> Any:
             kept = T.alloc_local((turns, width), dtype)
             wide = T.alloc_local((turns, width), "float32")
             out = T.alloc_local((width,), dtype)
-            run = T.alloc_local((1,), "float32")
-            moved = T.alloc_local((1,), "float32")
             before = T.alloc_local((1,), "float32")
             total = T.alloc_local((1,), "float32")
             told = T.alloc_shared((blocks * warps,), "float32")
@@ -109,23 +108,7 @@ def rows(form: AlongForm, share: Share, blocks: int) -> Any:
                 if exact or first + t * WARP < accesses:
                     for i in T.vectorized(width):
                         kept[t, i] = x[row, (first + t * WARP) * width + i]
-            total[0] = 0.0
-            for t in T.unroll(turns):
-                for i in T.vectorized(width):
-                    wide[t, i] = T.cast(kept[t, i], "float32")
-                for i in T.unroll(1, width):
-                    wide[t, i] = wide[t, i] + wide[t, i - 1]
-                run[0] = wide[t, width - 1]
-                for step in T.unroll(WARP.bit_length() - 1):
-                    moved[0] = T.shfl_up(run[0], 1 << step)
-                    if lane >= (1 << step):
-                        run[0] = run[0] + moved[0]
-                before[0] = T.shfl_up(run[0], 1)
-                # No subtraction: an infinity must not reach the elements before it.
-                before[0] = total[0] + T.if_then_else(lane == 0, T.float32(0), before[0])
-                for i in T.unroll(width):
-                    wide[t, i] = wide[t, i] + before[0]
-                total[0] = total[0] + T.shfl_sync(run[0], WARP - 1)
+            sum_up(kept, wide, total, lane)
             T.cluster_wait()
             if lane >= part and lane < blocks:
                 T.call_extern("void", "tell_block", T.address_of(told[mine]), T.address_of(arrived[0]), lane, total[0])
